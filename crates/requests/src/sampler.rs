@@ -4,8 +4,8 @@
 //! threads together are one Poisson process over the bytes that the process allocates.
 //!
 //! The period may change. A thread notices it at its next sample, which is still one of the period before and is recorded
-//! as such; what remains of the distance is drawn anew then. So each allocation meets the sample points of one known
-//! period.
+//! as such, or [`IDLE`] bytes later; what remains of the distance is drawn anew then. So each allocation meets the sample points
+//! of one known period, and a thread whose period was very long has a shorter one soon.
 //!
 //! A thread looks every [`IDLE`] bytes whether another session has begun, however far the next sample point is. So a thread
 //! that runs when a session begins joins it at most that many bytes later; the thread that begins the session joins it at once.
@@ -153,6 +153,9 @@ pub unsafe fn points(thread: *mut Thread, bytes: usize) -> u32 {
         // The points were written when the thread joined the session.
         let covered = countdown.advance(bytes, (*thread).points.assume_init_mut());
         set_distance(thread, countdown);
+        if covered == 0 {
+            follow_period(thread);
+        }
         covered
     }
 }

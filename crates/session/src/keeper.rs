@@ -42,10 +42,15 @@ pub fn set_preparer(preparer: fn()) {
 
 /// Calls the preparer, if there is one.
 pub(crate) fn prepare() {
-    let preparer = PREPARER.load(Acquire);
-    if !preparer.is_null() {
+    call(&PREPARER);
+}
+
+/// Calls a function of type `fn()`, if there is one.
+fn call(function: &AtomicPtr<()>) {
+    let function = function.load(Acquire);
+    if !function.is_null() {
         // SAFETY: a function of this type was stored.
-        unsafe { std::mem::transmute::<*mut (), fn()>(preparer)() };
+        unsafe { std::mem::transmute::<*mut (), fn()>(function)() };
     }
 }
 
@@ -54,8 +59,17 @@ fn keeper() -> Option<&'static Keeper> {
     unsafe { KEEPER.load(Acquire).as_ref() }
 }
 
-/// Calls the first function, if there is one.
+/// The function that decides about the period where no sample comes, of type `fn()`.
+static DECIDER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Sets the function that the writer thread calls between two blocks, without a lock.
+pub(crate) fn set_decider(decider: fn()) {
+    DECIDER.store(decider as *mut (), Release);
+}
+
+/// Calls the decider, and the host's first function, if there is one.
 pub(crate) fn keep() -> Option<Duration> {
+    call(&DECIDER);
     keeper().map(|keeper| (keeper.keep)())
 }
 

@@ -59,6 +59,7 @@
 //! pace        the period by itself
 //! lost        counts of events that could not be recorded
 //! recorder    the producer of the ring                  record    the records in the ring
+//! ring        the ring, which follows the rate of events
 //! room        waits for room in the ring
 //! interner    threads, functions, types, stack nodes by the host's keys; epochs
 //! fork        how a session handles forks; fork_state is their one word
@@ -116,6 +117,7 @@ mod recording;
 mod region;
 mod registry;
 mod reserve;
+mod ring;
 mod room;
 mod session;
 mod signals;

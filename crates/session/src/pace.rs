@@ -1,39 +1,51 @@
 //! The period by itself: `--every auto`, the default.
 //!
-//! A session of this kind begins with [`FIRST_PERIOD`]. From then on, the period follows the program, such that
+//! A session of this kind begins with [`FIRST_PERIOD`]. From then on, the periods follow the program: one for the memory of
+//! the interpreter, one for native memory. Both are such that
 //!
-//! - sampling takes [`SHARE`] of the CPU time of the process; periods up to [`KEPT_PERIOD`] are also allowed while it takes
-//!   less than [`SHARE_OF_PROCESSOR`] of a processor, and
+//! - sampling takes [`SHARE`] of the CPU time of the process, and [`START`] beyond that soon after the start;
+//! - at least [`LEAST_SAMPLES`] a second are allowed, whatever the CPU time is, while they take less than
+//!   [`SHARE_OF_PROCESSOR`] of a processor, and
 //! - the file grows by [`FILE_START`] bytes in the first minutes and by [`FILE_RATE`] bytes a second after them.
 //!
-//! # How the share is measured
+//! A period is longer than the shortest one only because of one of these, and becomes shorter when that is over. Native memory
+//! and the interpreter's share what is allowed: each may have half of it, and what the other one leaves.
 //!
-//! Samples are counted, and one in [`TIMED`] is timed; so is one free in [`TIMED`]. `CLOCK_MONOTONIC` is read for that: the
-//! thread's CPU clock takes a system call, which is as long as a sample. Where another thread interrupts a timed sample,
-//! that counts as [`OUTLIER`] says. The writer thread knows its own CPU time, and the number of records that it took. A
-//! sample costs its own mean time, the mean time of a free, two records, and [`OUTSIDE`]. At a decision, the CPU time of the
-//! process since the last one is read, which says how many samples would have taken the share.
+//! # What a sample costs
+//!
+//! Samples are counted, and one in [`TIMED`] is timed; so is one free in [`TIMED`]: see [`cost`]. What a sample makes the
+//! program pay elsewhere is found by [trials](trial): now and then the periods are four times as long for a moment, and the
+//! CPU time for the same work is compared. At a decision, the CPU time of the process since the last one is read, which says
+//! how many samples would have taken the share.
 //!
 //! # When it is decided
 //!
 //! In the recording of a sample: after [`FIRST_SAMPLES`], then after [`SAMPLES`] each, or at the first sample after
 //! [`DECIDE_AFTER`]. So a program that allocates gigabytes a second has another period after some hundred samples, and
-//! one that allocates little pays nothing. The period is a power of two. It becomes at most [`FASTEST`] times longer or
-//! shorter at once, and stays where it is while the share lies between a third of the limit and the limit. The hosts
-//! change their samplers at their own next sample; what a sample stands for is the period under which its sample point
-//! was drawn ([`Recording::allocation`](crate::Recording::allocation)).
+//! one that allocates little pays nothing. Where no sample comes for [`IDLE_AFTER`], the writer thread decides. A period is a
+//! power of two. It becomes at most [`FASTEST`] times longer or shorter at once, and stays where it is while the number of
+//! samples lies between about half of what is allowed and all of it. The hosts change their samplers at their own next sample; what a
+//! sample stands for is the period under which its sample point was drawn
+//! ([`Recording::allocation`](crate::Recording::allocation)).
 
+mod cost;
+mod trial;
+
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use nthbyte_profile::Meta;
 use nthbyte_profile::event::Nanos;
 
-use crate::clock::monotonic_nanos;
+pub(crate) use cost::Timed;
+use cost::{Cost, RecordCost};
+use trial::{LONGER, Trial};
 
 /// The period at first, in bytes, and the shortest one. Without an interpreter's memory, it is [`SHORTEST_NATIVE_PERIOD`].
 pub const FIRST_PERIOD: u64 = 16 << 10;
-/// The longest period, in bytes.
-pub const LONGEST_PERIOD: u64 = 64 << 20;
+/// The longest period, in bytes: the longest that there is. A program that takes address space only, and never touches it, can
+/// take a terabyte in some milliseconds.
+pub const LONGEST_PERIOD: u64 = nthbyte_sampling::Period::MAX;
 /// The shortest period for native memory, in bytes: there, a sampled block takes an OS page of its own, so that this
 /// period wastes less than a fiftieth.
 pub const SHORTEST_NATIVE_PERIOD: u64 = 256 << 10;
@@ -41,15 +53,21 @@ pub const SHORTEST_NATIVE_PERIOD: u64 = 256 << 10;
 /// The part of the CPU time of the process that sampling may take. The decisions aim a little lower.
 pub const SHARE: f64 = 0.005;
 const AIM: f64 = 0.9 * SHARE;
+/// CPU time beyond the share, in nanoseconds, that sampling may take once. It lets programs of a second, and the start of all
+/// others, have short periods.
+const START: f64 = 6e6;
+/// What is left of it is spent at this time constant, in nanoseconds of CPU time.
+const START_TIME: f64 = 0.5e9;
 
-/// A period up to this one, in bytes, is kept while sampling takes less than [`SHARE_OF_PROCESSOR`] of a processor's time,
-/// whether the process uses that or not. A service that waits most of the time would otherwise have few samples, although
-/// nobody notices their cost.
-const KEPT_PERIOD: u64 = 512 << 10;
+/// Samples a second that are allowed whatever the CPU time is, and whatever else is in the file (time samples, collections): a
+/// service that waits most of the time would otherwise have few, although nobody notices their cost. As a period is a
+/// power of two, at least 75 are taken.
+const LEAST_SAMPLES: f64 = 180.0;
+/// They do not take more of a processor's time than this, whether the process uses that or not.
 const SHARE_OF_PROCESSOR: f64 = 0.001;
 
-/// Bytes that the file may have soon: most of them within five minutes.
-const FILE_START: f64 = 10e6;
+/// Bytes that the file may have soon: most of them within ten minutes.
+const FILE_START: f64 = 20e6;
 /// Bytes a second after that, and how many of them may be saved for later: 10 MB in any hour.
 const FILE_RATE: f64 = 8.5e6 / 3600.0;
 const FILE_SAVED: f64 = 1e6;
@@ -57,42 +75,43 @@ const FILE_SAVED: f64 = 1e6;
 const FILE_TIME: f64 = 120.0;
 /// Bytes of the file for each sample. If samples take more, the file's budget says so soon.
 const FILE_SAMPLE: f64 = 10.0;
-/// Samples a second that are always taken: what else is in the file (time samples, collections) must not end sampling.
-const LEAST_SAMPLES: f64 = 75.0;
 
 /// Samples until the first decision, and between two later ones.
 const FIRST_SAMPLES: u32 = 512;
 const SAMPLES: u32 = 256;
 /// At the first sample after this time, it is decided in any case.
 const DECIDE_AFTER: u64 = 100_000_000;
+/// If no sample has come for so long, it is decided without one.
+const IDLE_AFTER: u64 = 2 * DECIDE_AFTER;
 /// One in this many samples, and one in this many frees, is timed.
 const TIMED: u32 = 32;
-/// A decision makes the period at most this many times longer or shorter: the costs of the first samples, whose stacks are
+/// A decision makes a period at most this many times longer or shorter: the costs of the first samples, whose stacks are
 /// new and whose memory is touched for the first time, say little of later ones.
 const FASTEST: u64 = 8;
-/// One value counts at most this many times the mean, for the same reason.
-const OUTLIER: u64 = 4;
-/// The most that a sample, a free and a record are taken to cost, in nanoseconds. While a program starts, nearly each sample
-/// has a new stack and costs many times what later ones do; and the fewer samples are taken, the colder are the caches for
-/// each. Without a limit, few samples would seem so dear that even fewer were taken.
-const MOST_SAMPLE: u32 = 2000;
-const MOST_END: u32 = 400;
-const MOST_RECORD: u32 = 250;
-/// What a sample takes outside of its recording, in nanoseconds: the slow path of the host's allocator, the cuts of the
-/// lists, and what all of it displaces from the caches. Measured from outside, a sample costs more than its recording: 3.8 µs
-/// in lark with 21,000 samples a second (CPython 3.11, a busy machine).
-const OUTSIDE: f64 = 1000.0;
+/// A number of samples counts as too large or too small only where it is so by this many of its standard deviations.
+const SURE: f64 = 1.5;
+/// So much of what was taken and allowed before still counts after each decision.
+const REMEMBERED: f64 = 0.9;
+/// With the ring so full that the writer thread does not keep up, the periods become this many times longer at least.
+const CROWDED: f64 = 4.0;
 
 /// What the writer thread tells.
 #[derive(Debug, Default)]
 pub(crate) struct Spent {
     /// Bytes of the file.
     file: AtomicU64,
-    /// Mean CPU time of a record in the writer thread, in nanoseconds; 0 before it is known.
-    record: AtomicU32,
+    record: RecordCost,
+    /// The session's time from which it is decided without a sample; 0 if nothing can change then.
+    idle_from: AtomicU64,
 }
 
 impl Spent {
+    /// Whether the writer thread is to see to it that it is decided: see [`Pace::look`].
+    pub(crate) fn is_idle(&self, now: Nanos) -> bool {
+        let from = self.idle_from.load(Relaxed);
+        from != 0 && now.0 >= from
+    }
+
     /// Called by the writer thread.
     pub(crate) fn set_file(&self, bytes: u64) {
         self.file.store(bytes, Relaxed);
@@ -104,32 +123,14 @@ impl Spent {
     /// Called by the writer thread when it has taken this many records in this CPU time.
     pub(crate) fn took(&self, records: usize, nanos: u64) {
         if records >= Self::ENOUGH_RECORDS {
-            let mut mean = Mean::of(self.record.load(Relaxed));
-            mean.add(nanos / records as u64);
-            self.record.store(mean.0, Relaxed);
+            self.record.add(nanos / records as u64);
         }
     }
 
     /// Begins again, for another file.
     pub(crate) fn reset(&self) {
         self.file.store(0, Relaxed);
-    }
-}
-
-/// A running mean of nanoseconds, over about eight values.
-#[derive(Clone, Copy, Debug)]
-struct Mean(u32);
-
-impl Mean {
-    /// `0`: not known yet; the first values are then taken for what a record usually takes.
-    fn of(nanos: u32) -> Self {
-        Self(if nanos == 0 { 150 } else { nanos })
-    }
-
-    fn add(&mut self, nanos: u64) {
-        let limit = (u64::from(self.0) * OUTLIER).max(64);
-        let mean = (u64::from(self.0) * 7 + nanos.min(limit)) / 8;
-        self.0 = u32::try_from(mean).unwrap_or(u32::MAX).max(1);
+        self.idle_from.store(0, Relaxed);
     }
 }
 
@@ -142,71 +143,125 @@ struct Seen {
     cpu: u64,
     /// Bytes of the file.
     file: u64,
+    /// Mean CPU time of a record in the writer thread, in nanoseconds.
+    record: u32,
+    /// Whether more records are in the ring than the writer thread should let come together.
+    is_crowded: bool,
 }
 
-/// Which recording is timed.
+/// Kinds of memory, each with a period of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Timed {
-    Sample,
-    End,
+pub(crate) enum Kind {
+    /// The interpreter's.
+    Own = 0,
+    Native = 1,
 }
 
-/// Decides about the period of a session.
+impl Kind {
+    const ALL: [Self; 2] = [Self::Own, Self::Native];
+
+    /// A bit for each source of native memory.
+    pub(crate) fn native_sources(meta: &Meta) -> u64 {
+        let sources = meta.sources.iter().take(64).enumerate();
+        let native = sources.filter(|(_, source)| source.is_native());
+        native.fold(0, |bits, (at, _)| bits | 1 << at)
+    }
+
+    const fn other(self) -> Self {
+        match self {
+            Self::Own => Self::Native,
+            Self::Native => Self::Own,
+        }
+    }
+}
+
+/// The periods of a session, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Periods([u64; 2]);
+
+impl Periods {
+    /// Those of a session that begins with `period`.
+    fn first(period: u64) -> Self {
+        Self([period, period.max(SHORTEST_NATIVE_PERIOD)])
+    }
+
+    pub(crate) const fn of(&self, kind: Kind) -> u64 {
+        self.0[kind as usize]
+    }
+
+    /// These, with that of one kind so many times as long.
+    fn with_longer(self, kind: Option<Kind>, factor: u64) -> Self {
+        let mut longer = self;
+        if let Some(kind) = kind {
+            let period = &mut longer.0[kind as usize];
+            *period = period.saturating_mul(factor).min(LONGEST_PERIOD);
+        }
+        longer
+    }
+}
+
+/// Decides about the periods of a session.
 #[derive(Debug)]
 pub(crate) struct Pace {
     is_auto: bool,
-    period: u64,
-    /// The period at first, which is the shortest one.
-    shortest: u64,
-    /// Samples since the last decision, and their number at which the next one is due.
+    /// What was decided, and what is in force: something longer during a trial.
+    decided: Periods,
+    present: Periods,
+    /// The periods at first, which are the shortest ones.
+    shortest: Periods,
+    /// Samples since the last decision, the native ones among them that were recorded, and the number at which the next decision
+    /// is due.
     taken: u32,
+    native: u32,
     decide_at: u32,
+    /// Those of the decisions since the decided period has changed last, the present ones above all.
+    lately: [Tally; 2],
     /// The session's time from which the next sample decides.
     due: u64,
     last: Seen,
+    /// CPU time, in nanoseconds, that sampling may still take beyond its share.
+    start_left: f64,
     /// Bytes that the file may still grow by.
     file_left: f64,
-    /// Mean CPU time of the recording of a sample, and of a free.
-    sample: Mean,
-    end: Mean,
-    /// Recordings of frees, and the frees in them.
-    ends: u32,
-    frees: u32,
-    /// `frees`, and the number of recorded samples, when the timed recording began.
-    before: (u32, u32),
+    cost: Cost,
+    trial: Trial,
 }
 
 impl Pace {
-    /// `is_auto`: whether the period changes. It does not become shorter than `period`.
+    /// `is_auto`: whether the periods change. They do not become shorter than `period`.
     pub(crate) fn new(is_auto: bool, period: u64) -> Self {
+        let first = Periods::first(period);
         Self {
             is_auto,
-            period,
-            shortest: period,
+            decided: first,
+            present: first,
+            shortest: first,
             taken: 0,
+            native: 0,
             decide_at: FIRST_SAMPLES,
+            lately: [Tally::NONE; 2],
             due: DECIDE_AFTER,
             last: Seen {
                 cpu: cpu_nanos(libc::CLOCK_PROCESS_CPUTIME_ID),
                 ..Seen::default()
             },
+            start_left: START,
             file_left: FILE_START,
-            sample: Mean(1000),
-            end: Mean(250),
-            ends: 0,
-            frees: 0,
-            before: (0, 0),
+            cost: Cost::new(),
+            trial: Trial::new(),
         }
     }
 
-    /// The pace of a forked child. It begins with the parent's period, and has a file of its own.
+    /// The pace of a forked child. It begins with the parent's periods, and has a file of its own.
     pub(crate) fn of_child(&self) -> Self {
         Self {
+            decided: self.decided,
+            present: self.decided,
             shortest: self.shortest,
-            sample: self.sample,
-            end: self.end,
+            cost: self.cost.of_child(),
             decide_at: SAMPLES,
-            ..Self::new(self.is_auto, self.period)
+            start_left: 0.0,
+            ..Self::new(self.is_auto, self.shortest.of(Kind::Own))
         }
     }
 
@@ -217,7 +272,11 @@ impl Pace {
     /// The period of the interpreter's memory, in bytes; without an interpreter, that of native memory.
     #[inline]
     pub(crate) const fn period(&self) -> u64 {
-        self.period
+        self.present.of(Kind::Own)
+    }
+
+    pub(crate) const fn native_period(&self) -> u64 {
+        self.present.of(Kind::Native)
     }
 
     /// Counts a sample. Returns whether something more is to be done with it: see [`Pace::look`].
@@ -227,23 +286,32 @@ impl Pace {
         self.is_auto && (self.taken.is_multiple_of(TIMED) || now.0 >= self.due)
     }
 
+    /// Counts what a sample of a block of this many bytes stands for, whose sample point was drawn under this period.
+    #[inline]
+    pub(crate) fn sampled(&mut self, kind: Kind, block: u64, period: u64) {
+        self.native = self.native.wrapping_add(kind as u32);
+        if self.is_auto {
+            let decided = self.decided.of(kind);
+            self.trial.sampled(kind, block, decided, period);
+        }
+    }
+
     /// Counts a recording of another kind. Returns whether it is to be timed.
     #[inline(always)]
     pub(crate) const fn count_end(&mut self) -> bool {
-        self.ends = self.ends.wrapping_add(1);
-        self.is_auto && self.ends.is_multiple_of(TIMED)
+        self.cost.count_end() && self.is_auto
     }
 
     /// Counts a free.
     #[inline(always)]
     pub(crate) const fn freed(&mut self) {
-        self.frees = self.frees.wrapping_add(1);
+        self.cost.freed();
     }
 
-    /// Decides, if that is due. Returns the period if it has changed.
+    /// Decides, if that is due. Returns the periods if one has changed.
     #[cold]
     #[unsafe(link_section = "nthbyte_hot")]
-    pub(crate) fn look(&mut self, now: Nanos, spent: &Spent) -> Option<u64> {
+    pub(crate) fn look(&mut self, now: Nanos, spent: &Spent, is_crowded: bool) -> Option<Periods> {
         if self.taken < self.decide_at && now.0 < self.due {
             return None;
         }
@@ -251,14 +319,20 @@ impl Pace {
             now: now.0,
             cpu: cpu_nanos(libc::CLOCK_PROCESS_CPUTIME_ID),
             file: spent.file.load(Relaxed),
+            record: spent.record.nanos(),
+            is_crowded,
         };
-        let record = Mean::of(spent.record.load(Relaxed)).0;
-        self.decide(seen, record)
+        let changed = self.decide(seen);
+        let idle_from = match self.present == self.shortest {
+            true => 0,
+            false => now.0 + IDLE_AFTER,
+        };
+        spent.idle_from.store(idle_from, Relaxed);
+        changed
     }
 
-    /// `record`: CPU time of a record in the writer thread.
     #[unsafe(link_section = "nthbyte_hot")]
-    fn decide(&mut self, seen: Seen, record: u32) -> Option<u64> {
+    fn decide(&mut self, seen: Seen) -> Option<Periods> {
         let seconds = seen.now.saturating_sub(self.last.now) as f64 / 1e9;
         let cpu = seen.cpu.saturating_sub(self.last.cpu) as f64;
         let grown = seen.file.saturating_sub(self.last.file) as f64;
@@ -266,69 +340,128 @@ impl Pace {
         if self.file_left < FILE_SAVED {
             self.file_left = (self.file_left + FILE_RATE * seconds).min(FILE_SAVED);
         }
-        let [sample, end, record] = [self.sample.0, self.end.0, record];
-        let recordings = f64::from(sample.min(MOST_SAMPLE)) + f64::from(end.min(MOST_END));
-        let cost = OUTSIDE + recordings + 2.0 * f64::from(record.min(MOST_RECORD));
-        let by_cpu = AIM * cpu / cost;
-        let by_processor = SHARE_OF_PROCESSOR * seconds * 1e9 / cost;
+        self.cost.count(self.taken);
+        let measured = self.cost.of_sample(seen.record);
+        let costs = self.trial.costs(measured, cpu);
+        let taken = [self.taken.saturating_sub(self.native), self.native].map(f64::from);
+        // A trial's samples stand for as many more as its period is longer.
+        let would = Kind::ALL.map(|kind| {
+            let longer = self.present.of(kind) / self.decided.of(kind);
+            taken[kind as usize] * longer as f64
+        });
+        let by_time = self.time(seconds, cpu, measured, taken, costs);
         let by_file = (self.file_left / FILE_TIME / FILE_SAMPLE).max(LEAST_SAMPLES) * seconds;
-        let taken = f64::from(self.taken);
-        self.last = seen;
-        self.taken = 0;
-        self.decide_at = SAMPLES;
-        self.due = seen.now + DECIDE_AFTER;
-        let next = |allowed: f64| {
-            let load = taken / allowed.min(by_file).max(1e-6);
-            next_period(self.period, load, self.shortest)
-        };
-        let mut period = next(by_cpu);
-        if period > KEPT_PERIOD && by_processor > by_cpu {
-            period = next(by_processor).max(KEPT_PERIOD);
+        let by_time = self.share_out(by_time, would, costs);
+        let by_file = self.share_out(by_file, would, [1.0; 2]);
+        let crowd = if seen.is_crowded { CROWDED } else { 0.0 };
+        let before = self.decided;
+        for kind in Kind::ALL {
+            let at = kind as usize;
+            let allowed = by_time[at].min(by_file[at]);
+            let taken = self.lately[at].and(would[at].max(crowd * allowed), allowed);
+            let next = taken.next_period(before.0[at], self.shortest.0[at]);
+            self.lately[at] = if next == before.0[at] {
+                taken
+            } else {
+                Tally::NONE
+            };
+            self.decided.0[at] = next;
         }
-        (std::mem::replace(&mut self.period, period) != period).then_some(period)
+        let has_changed = self.decided != before;
+        let longer = self.trial.next(cpu, seconds, measured, has_changed);
+        self.last = seen;
+        (self.taken, self.native) = (0, 0);
+        self.decide_at = match longer {
+            Some(_) => SAMPLES / LONGER as u32,
+            None => SAMPLES,
+        };
+        self.due = seen.now + DECIDE_AFTER;
+        let present = self.decided.with_longer(longer, LONGER);
+        (std::mem::replace(&mut self.present, present) != present).then_some(present)
+    }
+
+    /// The time that sampling may take, in nanoseconds, where `cpu` is what the process took, and these samples were taken.
+    #[unsafe(link_section = "nthbyte_hot")]
+    fn time(
+        &mut self,
+        seconds: f64,
+        cpu: f64,
+        measured: f64,
+        taken: [f64; 2],
+        costs: [f64; 2],
+    ) -> f64 {
+        let share = AIM * cpu;
+        let beyond = self.start_left * (cpu / START_TIME).min(1.0);
+        let used = taken[0] * costs[0] + taken[1] * costs[1];
+        self.start_left = (self.start_left - (used - share).max(0.0)).max(0.0);
+        let least = (LEAST_SAMPLES * measured).min(SHARE_OF_PROCESSOR * 1e9) * seconds;
+        (share + beyond).max(least)
+    }
+
+    /// The samples that each kind may take, if together they may cost `total`, and one of each costs `costs`. Each kind has half
+    /// of it, and what the other one leaves. `would`: how many each takes at the decided periods.
+    #[unsafe(link_section = "nthbyte_hot")]
+    fn share_out(&self, total: f64, would: [f64; 2], costs: [f64; 2]) -> [f64; 2] {
+        let used = [0, 1].map(|at| {
+            let at_most = self.decided.0[at] / self.shortest.0[at];
+            (would[at] * at_most as f64 * costs[at]).min(total / 2.0)
+        });
+        [0, 1].map(|at| ((total - used[1 - at]) / costs[at]).max(1e-6))
     }
 
     /// Begins to time a recording. `samples`: how many were recorded before. Returns the time, which is not 0.
     #[cold]
     #[unsafe(link_section = "nthbyte_hot")]
     pub(crate) fn begin_timed(&mut self, samples: u32) -> u64 {
-        self.before = (self.frees, samples);
-        monotonic_nanos().max(1)
+        self.cost.begin_timed(samples)
     }
 
     /// Ends the timing of a recording that began at `begun`.
     #[cold]
     #[unsafe(link_section = "nthbyte_hot")]
     pub(crate) fn end_timed(&mut self, kind: Timed, begun: u64, samples: u32) {
-        let nanos = monotonic_nanos().saturating_sub(begun);
-        if kind == Timed::Sample {
-            return self.sample.add(nanos);
-        }
-        let frees = self.frees.wrapping_sub(self.before.0);
-        let recorded = samples.wrapping_sub(self.before.1);
-        // A recording of few ends without a free is one of something else: a collection.
-        if frees > 0 || recorded >= 64 {
-            self.end.add(nanos / u64::from(frees.max(recorded)));
-        }
+        self.cost.end_timed(kind, begun, samples);
     }
 }
 
-/// The next period: a power of two from `shortest` on, if the present one takes `load` times as many samples as are
-/// allowed.
-#[unsafe(link_section = "nthbyte_hot")]
-fn next_period(period: u64, load: f64, shortest: u64) -> u64 {
-    let wanted = |margin: f64| {
-        let bytes = (period as f64 * load * margin).clamp(1.0, LONGEST_PERIOD as f64);
-        (bytes as u64).next_power_of_two()
+/// Samples of one kind, and how many were allowed.
+#[derive(Clone, Copy, Debug)]
+struct Tally {
+    samples: f64,
+    allowed: f64,
+}
+
+impl Tally {
+    const NONE: Self = Self {
+        samples: 0.0,
+        allowed: 0.0,
     };
-    let next = if load > 1.1 {
-        wanted(1.0 / 1.1).min(period * FASTEST)
-    } else if load < 0.4 {
-        wanted(1.25).max(period / FASTEST)
-    } else {
-        period
-    };
-    next.clamp(shortest, LONGEST_PERIOD)
+
+    /// With those of the present decision.
+    fn and(self, samples: f64, allowed: f64) -> Self {
+        Self {
+            samples: self.samples * REMEMBERED + samples,
+            allowed: self.allowed * REMEMBERED + allowed,
+        }
+    }
+
+    /// The next period: a power of two from `shortest` on, if these were taken with the present one.
+    #[unsafe(link_section = "nthbyte_hot")]
+    fn next_period(self, period: u64, shortest: u64) -> u64 {
+        let wanted = |margin: f64| {
+            let bytes = period as f64 * self.samples / self.allowed * margin;
+            (bytes.clamp(1.0, LONGEST_PERIOD as f64) as u64).next_power_of_two()
+        };
+        let chance = SURE * self.samples.sqrt();
+        let next = if self.samples - chance > 1.1 * self.allowed {
+            wanted(1.0 / 1.1).min(period.saturating_mul(FASTEST))
+        } else if self.samples + chance < 0.45 * self.allowed {
+            wanted(1.1).max(period / FASTEST)
+        } else {
+            period
+        };
+        next.clamp(shortest, LONGEST_PERIOD)
+    }
 }
 
 /// A CPU clock in nanoseconds.

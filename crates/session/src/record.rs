@@ -4,6 +4,7 @@ use nthbyte_profile::event::{
     Allocation, Code, Collection, CollectionKind, CpuSample, Event, Label, LabelSetId, Lines,
     Memory, Nanos, Node, SampleId, SourceId, Thread, ThreadId, TypeName,
 };
+use rtrb::Consumer;
 
 /// An event on its way to the writer thread. A record has 56 bytes; the ring holds thousands.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub(crate) enum Record {
     /// Larger and rarer events. A single event is in a `Vec` too, because a `Vec` reports exhausted memory and `Box`
     /// aborts.
     Bulky(Vec<Bulky>),
+    /// All records that follow are in another ring; one in a `Vec` for the same reason.
+    Ring(Vec<Consumer<Record>>),
 }
 
 /// Events that are large or own text.
@@ -93,7 +96,7 @@ impl Record {
             Self::Node(node) => write(&Event::Node(*node)),
             Self::Nodes(nodes) => nodes.iter().for_each(|node| write(&Event::Node(*node))),
             Self::Allocation(allocation, _) => write(&Event::Allocation(*allocation)),
-            Self::Provisional(_) => {}
+            Self::Provisional(_) | Self::Ring(_) => {}
             Self::Freed(sample, time) => write(&Event::Freed(*sample, *time)),
             Self::Cpu(sample) => write(&Event::Cpu(*sample)),
             Self::Period(source, period) => write(&Event::Period(*source, *period)),

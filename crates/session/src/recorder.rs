@@ -11,32 +11,22 @@ use std::time::{Duration, Instant};
 use nthbyte_profile::event::{Code, CodeId, End, LabelSetId, LostKind, Nanos, Node, SourceId};
 use nthbyte_profile::meta::Unit;
 use nthbyte_profile::{Distances, MAGIC, Meta};
-use rtrb::{Producer, PushError};
 
 use crate::cancellation::uncancelled;
 use crate::clock::Clock;
-use crate::config::{Config, child_meta, child_path, native_period};
+use crate::config::{Config, child_meta, child_path};
 use crate::exit;
 use crate::fork_state::ToDo;
 use crate::interner::{Interner, Naming};
 use crate::keeper;
 use crate::native;
 use crate::outcome::Outcome;
-use crate::pace::{Pace, Timed};
+use crate::pace::{Kind, Pace, Periods, Timed};
 use crate::record::{Bulky, Record, text};
 use crate::registry::Slot;
+use crate::ring::Ring;
 use crate::writer::{Drain, Writer};
 
-/// The ring holds the events of this many bytes, allocated or freed. A program that allocates 1.3 GB per second, and
-/// frees as much, produces that many in a tenth of a second while the writer thread does not run.
-const RING_BYTES: u64 = 1 << 28;
-/// The smallest and largest number of slots, of 56 bytes each. The writer thread is woken when a quarter of them is
-/// full.
-const RING_SLOTS: (u64, u64) = (2048, 32 << 10);
-/// Number of slots when every allocation is recorded.
-const RING_SLOTS_EVERY: usize = 1 << 16;
-/// Number of slots when the period changes: it begins short, but only for the first samples of a fast program.
-const RING_SLOTS_AUTO: usize = 4096;
 /// The longest time that the writer thread sleeps while samples arrive.
 const WAKE_AFTER: Nanos = Nanos(250_000_000);
 /// Up to this many new nodes enter the ring one by one, which needs no memory; more enter in one record.
@@ -51,15 +41,15 @@ pub(crate) struct Recorder {
     clock: Clock,
     meta: Box<Meta>,
     path: PathBuf,
-    ring: Producer<Record>,
+    ring: Ring,
     writer: Writer,
     pub(crate) interner: Interner,
     pub(crate) pace: Pace,
     /// The last period of each source in the ring.
     periods: Vec<u64>,
+    /// A bit for each source of native memory.
+    native_sources: u64,
     samples: u32,
-    /// Records pushed since the writer thread was last woken.
-    since_wake: usize,
     woken: Nanos,
     /// A wait for room has timed out. No thread waits again until the writer thread has made progress.
     is_stuck: bool,
@@ -76,7 +66,7 @@ impl Recorder {
             Writer::try_thread()?;
         }
         let clock = Clock::start();
-        let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta, config.auto));
+        let (ring, far_end) = Ring::new(&meta, config.auto);
         let drain = Drain::open(far_end, clock, &config.output, &meta)?;
         let writer = Writer::start(
             &slot.lost,
@@ -95,7 +85,7 @@ impl Recorder {
         clock: Clock,
         meta: Meta,
         path: PathBuf,
-        ring: Producer<Record>,
+        ring: Ring,
         writer: Writer,
         pace: Pace,
     ) -> Self {
@@ -105,13 +95,13 @@ impl Recorder {
             clock,
             pace,
             periods: meta.sources.iter().map(|source| source.period).collect(),
+            native_sources: Kind::native_sources(&meta),
             meta: Box::new(meta),
             path,
             ring,
             writer,
             interner: Interner::begin(),
             samples: 0,
-            since_wake: 0,
             woken: Nanos(0),
             is_stuck: false,
         }
@@ -122,12 +112,16 @@ impl Recorder {
     fn of_child(&self) -> Self {
         let meta = child_meta(&self.meta, &self.periods);
         self.slot.spent.reset();
-        let (ring, far_end) = rtrb::RingBuffer::new(slots(&meta, self.pace.is_auto()));
+        let (ring, far_end) = Ring::new(&meta, self.pace.is_auto());
         let clock = Clock::start();
         let path = child_path(&self.path, &self.meta, meta.pid);
         let drain = Drain::later(far_end, clock, path.clone(), &meta);
         let writer = self.writer.of_child(Box::new(drain));
         let pace = self.pace.of_child();
+        if pace.is_auto() {
+            // Others may have been in force, for a trial.
+            native::set_period(pace.native_period());
+        }
         Self::new(self.slot, clock, meta, path, ring, writer, pace)
     }
 
@@ -193,12 +187,12 @@ impl Recorder {
 
     /// Number of free slots in the ring.
     pub(crate) fn room(&self) -> usize {
-        self.ring.slots()
+        self.ring.room()
     }
 
     /// Whether the ring has room for a record that must not displace other events.
     pub(crate) fn is_roomy(&self) -> bool {
-        self.waits() || self.ring.slots() > self.ring.buffer().capacity() / 2
+        self.waits() || self.ring.is_roomy()
     }
 
     /// Whether a thread waits when the ring is full.
@@ -275,10 +269,17 @@ impl Recorder {
     #[inline(never)]
     #[unsafe(link_section = "nthbyte_hot")]
     fn look(&mut self, now: Nanos) -> u64 {
-        if let Some(period) = self.pace.look(now, &self.slot.spent) {
-            self.change_periods(period);
-        }
+        self.decide(now);
         self.pace.begin_timed(self.samples)
+    }
+
+    /// Decides about the periods, if that is due.
+    #[unsafe(link_section = "nthbyte_hot")]
+    pub(crate) fn decide(&mut self, now: Nanos) {
+        let is_crowded = self.ring.is_crowded();
+        if let Some(periods) = self.pace.look(now, &self.slot.spent, is_crowded) {
+            self.change_periods(periods);
+        }
     }
 
     /// Ends the timing of a recording.
@@ -289,20 +290,22 @@ impl Recorder {
         self.pace.end_timed(kind, begun, self.samples);
     }
 
-    /// Sets the periods of all sources of allocations. A period is in the file from here on, even if no sample is taken
-    /// under it: it says what may have been missed. Hosts still record samples of the period before.
+    /// Sets the periods of all sources of allocations. A longer period is in the file from here on, even if no sample is taken
+    /// under it: it says what may have been missed. Hosts still record samples of the period before. A shorter one is in the
+    /// file with the first sample that was drawn under it: until then, the host may not have it.
     #[unsafe(link_section = "nthbyte_hot")]
-    fn change_periods(&mut self, period: u64) {
-        let native = native_period(period, true);
-        native::set_period(native);
+    fn change_periods(&mut self, periods: Periods) {
+        native::set_period(periods.of(Kind::Native));
         for at in 0..self.meta.sources.len() {
             let source = &self.meta.sources[at];
             if source.unit() != Some(Unit::Bytes) {
                 continue;
             }
-            let period = if source.is_native() { native } else { period };
-            // Without room, the next sample of the source says it.
-            let _ = self.set_period(SourceId(at as u16), period);
+            let period = periods.of(self.kind(at));
+            if self.periods.get(at).is_some_and(|&known| known < period) {
+                // Without room, the next sample of the source says it.
+                let _ = self.set_period(SourceId(at as u16), period);
+            }
         }
     }
 
@@ -324,6 +327,21 @@ impl Recorder {
         self.push(Record::Period(source, period))?;
         self.periods[at] = period;
         Some(())
+    }
+
+    /// Counts a pushed sample for the pace.
+    #[inline]
+    pub(crate) fn sampled(&mut self, source: SourceId, block: u64, period: u64) {
+        self.pace.sampled(self.kind(source.index()), block, period);
+    }
+
+    /// The kind of a source of allocations.
+    #[inline]
+    fn kind(&self, source: usize) -> Kind {
+        match self.native_sources >> source.min(63) & 1 {
+            0 => Kind::Own,
+            _ => Kind::Native,
+        }
     }
 
     /// The number of the last pushed sample.
@@ -361,7 +379,7 @@ impl Recorder {
             }
         }
         let count = self.interner.new_nodes.len();
-        if count <= FEW_NODES && self.ring.slots() >= count {
+        if count <= FEW_NODES && self.ring.room() >= count {
             let mut nodes = std::mem::take(&mut self.interner.new_nodes);
             for node in nodes.drain(..) {
                 // The room was checked above, and this thread is the only producer.
@@ -380,19 +398,17 @@ impl Recorder {
         }
     }
 
-    /// Returns the record if there is no room. Inlined, so that the compiler builds the record directly in the ring.
+    /// Returns the record if there is no room.
     #[inline(always)]
     fn push_one(&mut self, record: Record) -> Result<(), Record> {
         match self.ring.push(record) {
-            Ok(()) => {
-                self.since_wake += 1;
-                if self.since_wake >= self.ring.buffer().capacity() / 4 {
-                    self.is_stuck = false;
-                    self.wake(self.clock.now());
-                }
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                self.is_stuck = false;
+                self.wake(self.clock.now());
                 Ok(())
             }
-            Err(PushError::Full(back)) => self.push_when_free(back),
+            Err(back) => self.push_when_free(back),
         }
     }
 
@@ -409,8 +425,8 @@ impl Recorder {
         let mut looks = 0;
         while !self.writer.is_dead() && !self.slot.fork.is_child() {
             match self.ring.push(record) {
-                Ok(()) => return Ok(()),
-                Err(PushError::Full(back)) => record = back,
+                Ok(_) => return Ok(()),
+                Err(back) => record = back,
             }
             if Instant::now() >= until {
                 self.is_stuck = true;
@@ -430,7 +446,8 @@ impl Recorder {
     /// Wakes the writer thread, or starts it again, unless a fork forbids that at the moment.
     #[cold]
     pub(crate) fn wake(&mut self, now: Nanos) {
-        self.since_wake = 0;
+        let is_after_rest = now.0.wrapping_sub(self.woken.0) > WAKE_AFTER.0;
+        self.ring.wakes(self.writer.is_running(), is_after_rest);
         self.woken = now;
         if self.slot.fork.lets_writer_run(crate::monotonic_nanos()) {
             self.writer.wake();
@@ -479,22 +496,4 @@ impl Recorder {
         let writer = unsafe { std::ptr::read(&raw const own.writer) };
         writer.finish(end, unfinished)
     }
-}
-
-fn slots(meta: &Meta, is_auto: bool) -> usize {
-    if meta.distances() == Distances::Every {
-        return RING_SLOTS_EVERY;
-    }
-    if is_auto {
-        return RING_SLOTS_AUTO;
-    }
-    let (least, most) = RING_SLOTS;
-    (RING_BYTES / meta.period().max(1))
-        .next_power_of_two()
-        .clamp(least, most) as usize
-}
-
-/// The size of the ring in bytes.
-pub(crate) fn ring_bytes(meta: &Meta, is_auto: bool) -> usize {
-    slots(meta, is_auto) * size_of::<Record>()
 }

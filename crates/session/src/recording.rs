@@ -12,10 +12,10 @@ use crate::interner::{Appearance, Epoch, KnownType, Naming};
 use crate::native::name_of_thread;
 use crate::pace::Timed;
 use crate::record::{Bulky, Record, text};
-use crate::recorder::{Recorder, ring_bytes};
+use crate::recorder::Recorder;
 use crate::registry::{self, Slot};
 use crate::unfinished::{self, Unfinished};
-use crate::{reserve, ticks};
+use crate::{reserve, ring, ticks};
 
 /// One thread's exclusive right to record. Events can be recorded only through this type.
 ///
@@ -311,6 +311,8 @@ impl Recording<'_> {
             self.lost(LostKind::Allocations, 1);
             return None;
         }
+        self.recorder
+            .sampled(allocation.source, allocation.block, period);
         Some(SampleId(self.recorder.count_sample()))
     }
 
@@ -449,9 +451,9 @@ fn has_memory(slot: &'static Slot) -> bool {
 pub(crate) fn child_has_memory(slot: &'static Slot) -> bool {
     // SAFETY: the caller holds the lock.
     let recorder = unsafe { slot.recorder() };
-    recorder
-        .as_ref()
-        .is_none_or(|recorder| reserve::has(ring_bytes(recorder.meta(), recorder.pace.is_auto())))
+    recorder.as_ref().is_none_or(|recorder| {
+        reserve::has(ring::first_bytes(recorder.meta(), recorder.pace.is_auto()))
+    })
 }
 
 /// Whether the calling thread is inside of a recording, or begins or ends one: a signal handler asks, which has interrupted
@@ -469,4 +471,14 @@ pub fn record_now() -> Option<Recording<'static>> {
     let slot = registry::slots().find(|slot| slot.is_running() && !slot.fork.is_child())?;
     let is_ours = slot.lock.acquire();
     is_ours.then(|| begin_with_lock(slot, None)).flatten()
+}
+
+/// Decides about the periods of the session where no sample does that: see [`crate::pace`]. The writer thread calls it.
+pub(crate) fn decide_if_idle() {
+    let is_idle = |slot: &&Slot| slot.is_running() && slot.spent.is_idle(slot.clock().now());
+    if registry::slots().any(|slot| is_idle(&slot))
+        && let Some(recording) = record_now()
+    {
+        recording.recorder.decide(recording.now);
+    }
 }

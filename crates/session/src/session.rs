@@ -28,12 +28,13 @@ use nthbyte_profile::event::{LostKind, Nanos};
 use crate::cancellation::uncancelled;
 use crate::config::Config;
 use crate::guard;
+use crate::keeper;
 use crate::outcome::{INTERNAL_ERROR, Outcome};
-use crate::recorder::{Recorder, ring_bytes};
-use crate::recording::{Recording, begin_with_lock, child_has_memory};
+use crate::recorder::Recorder;
+use crate::recording::{self, Recording, begin_with_lock, child_has_memory};
 use crate::registry::{self, Slot, Status};
 use crate::writer::LONGEST_WAIT;
-use crate::{exit, fork, last_line, preload, reserve, termination};
+use crate::{exit, fork, last_line, preload, reserve, ring, termination};
 
 /// The error of a start while there is a session.
 pub const RUNNING_ALREADY: &str = "nthbyte is running already; call nthbyte.stop() first";
@@ -58,7 +59,8 @@ impl Session {
     pub fn start(config: &Config, meta: Meta) -> Result<Self, String> {
         fork::watch();
         preload::find_interface();
-        if !reserve::has(ring_bytes(&meta, config.auto)) {
+        keeper::set_decider(recording::decide_if_idle);
+        if !reserve::has(ring::first_bytes(&meta, config.auto)) {
             return Err("no memory for a session; raise the memory limit".to_owned());
         }
         let session = Self {

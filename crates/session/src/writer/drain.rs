@@ -131,6 +131,13 @@ impl Drain {
             .then(|| cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID));
         let mut records = 0_usize;
         while let Ok(record) = self.ring.pop() {
+            let record = match record {
+                Record::Ring(mut next) => {
+                    self.ring = next.pop().expect("a ring in each record of one");
+                    continue;
+                }
+                record => record,
+            };
             records += 1;
             let counted = u64::from(!matches!(self.sink, Sink::Failed(_)));
             match &record {
