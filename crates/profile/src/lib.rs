@@ -3,6 +3,7 @@
 //! A session makes [`event::Event`]s and passes them to a [`Writer`]; reports and converters use a
 //! [`model::Profile`] that a [`Reader`] has read. This crate contains nothing specific to Python.
 
+pub mod activity;
 mod checksums;
 pub mod composition;
 mod domain;
@@ -30,6 +31,7 @@ mod varint;
 mod window;
 mod writer;
 
+pub use activity::Activity;
 pub use composition::{Composition, Part};
 pub use domain::Domain;
 pub use format::{Firsts, MAGIC};

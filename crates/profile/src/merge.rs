@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use crate::activity;
 use crate::composition::{self, encode_arenas};
 use crate::event::{
     Allocation, Code, CodeId, CpuSample, End, Event, Extension, Label, Lines, Nanos, Node,
@@ -216,6 +217,12 @@ impl<W: Write> File<'_, W> {
             for of_process in &of.compositions {
                 self.out.write(&Event::Extension(Extension {
                     kind: composition::COMPOSITION,
+                    bytes: &of_process.encode(process.0),
+                }))?;
+            }
+            for of_process in &of.activity {
+                self.out.write(&Event::Extension(Extension {
+                    kind: activity::ACTIVITY,
                     bytes: &of_process.encode(process.0),
                 }))?;
             }

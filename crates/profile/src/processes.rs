@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::activity::Activity;
 use crate::composition::Composition;
 use crate::event::{Memory, Nanos};
 use crate::meta::Meta;
@@ -72,6 +73,9 @@ pub struct Process {
     /// What its resident set was made of, at some moments.
     #[serde(skip)]
     pub compositions: Vec<Composition>,
+    /// How busy it was, at some moments.
+    #[serde(skip)]
+    pub activity: Vec<Activity>,
 }
 
 #[expect(
@@ -110,6 +114,7 @@ impl Process {
             lost: 0,
             memory: Vec::new(),
             compositions: Vec::new(),
+            activity: Vec::new(),
         }
     }
 

@@ -10,13 +10,14 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::io::{self, Write};
 
+use crate::activity::Activity;
 use crate::event::{
     Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, End, Event, FrameKind,
     LabelSetId, Lines, Memory, Nanos, Node, NodeId, SampleId, SourceId, Survival, Thread, ThreadId,
     TypeId, TypeName,
 };
 use crate::meta::{Distances, Meta, Method, Source};
-use crate::model::{Lifetime, Sample, SamplingId, Shape};
+use crate::model::{Lifetime, Profile, Sample, SamplingId, Shape};
 use crate::writer::Writer;
 
 /// The settings of a synthetic profile.
@@ -68,6 +69,22 @@ pub fn sample(time: Nanos, size: u64, sampling: SamplingId) -> Sample {
         labels: LabelSetId::NONE,
         lifetime: Lifetime::StillLive,
         freed: None,
+    }
+}
+
+/// Makes a profile one of a service: each process waits for most of its time, from its start to its end.
+pub fn wait_between_rounds(profile: &mut Profile) {
+    const READINGS: u64 = 64;
+    let end = profile.end.0;
+    for process in &mut profile.processes {
+        let (start, end) = (process.start.0, process.end.0.max(end));
+        let passed = |number| (end - start) * number / READINGS;
+        let reading = |number| Activity {
+            time: Nanos(start + passed(number)),
+            used: Nanos(passed(number) / 20),
+            ready: Nanos(passed(number) / 50),
+        };
+        process.activity = (0..=READINGS).map(reading).collect();
     }
 }
 

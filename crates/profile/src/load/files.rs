@@ -2,6 +2,7 @@
 
 use super::Loader;
 use super::numbers::Numbers;
+use crate::activity::{self, Activity};
 use crate::composition::{self, ArenaRun, Composition, parse_arenas};
 use crate::event::{End, Extension, Memory, Nanos, SampleId};
 use crate::meta::Meta;
@@ -61,6 +62,7 @@ impl Loader {
             extension::ENDED_BY => self.ended_by(extension.bytes),
             composition::COMPOSITION => self.composition(extension.bytes),
             composition::ARENAS => self.arenas(extension.bytes),
+            activity::ACTIVITY => self.activity(extension.bytes),
             _ => None,
         };
         if known.is_none() {
@@ -105,6 +107,15 @@ impl Loader {
         let of_file = self.profile.processes.get_mut(self.first_process..)?;
         let process = of_file.get_mut(process as usize)?;
         process.compositions.push(composition);
+        Some(())
+    }
+
+    fn activity(&mut self, bytes: &[u8]) -> Option<()> {
+        let (process, mut activity) = Activity::parse(bytes)?;
+        activity.time = self.saw(activity.time);
+        let of_file = self.profile.processes.get_mut(self.first_process..)?;
+        let process = of_file.get_mut(process as usize)?;
+        process.activity.push(activity);
         Some(())
     }
 

@@ -6,6 +6,7 @@
 //! memory_file  a file in memory that a signal handler may append to
 //! reads        reads of addresses that may be unmapped
 //! resident     the resident set size
+//! activity     how busy the process is
 //! image        releases this library's own pages
 //! host_images  releases what the host's start-up used of its images
 //! segments     the segments of the process's images
@@ -18,6 +19,7 @@ pub mod dynamic_section;
 pub mod host_images;
 pub mod image;
 
+mod activity;
 mod descriptor;
 mod folder;
 mod maps;
@@ -29,6 +31,7 @@ mod segments;
 mod tests;
 mod thread_list;
 
+pub(crate) use activity::ActivityMeter;
 pub(crate) use descriptor::{HostDescriptor, Identity, duplicate_high, keep_only};
 pub use folder::for_each_name;
 pub use maps::MapsLine;

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nthbyte_profile::activity;
 use nthbyte_profile::composition::{self, encode_arenas};
 use nthbyte_profile::event::{Allocation, End, Event, Extension, Memory, Nanos, SourceId};
 use nthbyte_profile::{Composition, Meta, Writer};
@@ -18,7 +19,7 @@ use crate::os_thread;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::pace::{Spent, cpu_nanos};
-use crate::process::{HostDescriptor, ResidentSet};
+use crate::process::{ActivityMeter, HostDescriptor, ResidentSet};
 use crate::record::Record;
 
 /// A block is written at least this often while there is data, so that a killed process loses less than a second. A
@@ -44,6 +45,7 @@ pub(crate) struct Drain {
     /// The period of each source at this point of the ring.
     periods: Vec<u64>,
     resident: ResidentSet,
+    activity: ActivityMeter,
     composer: Composer,
     arenas: Arenas,
     flushed: Instant,
@@ -91,6 +93,7 @@ impl Drain {
             pending: Pending::default(),
             periods: meta.sources.iter().map(|source| source.period).collect(),
             resident: ResidentSet::default(),
+            activity: ActivityMeter::default(),
             composer: Composer::default(),
             arenas: Arenas::default(),
             flushed: Instant::now(),
@@ -191,7 +194,21 @@ impl Drain {
             for memory in readings.into_iter().flatten() {
                 self.write(&Event::Memory(memory), shared);
             }
+            self.record_activity(is_last, shared);
             self.record_composition(readings[2], is_last, shared);
+        }
+    }
+
+    /// Records how busy the process is, if that is due.
+    fn record_activity(&mut self, is_last: bool, shared: &Shared) {
+        if let Some(activity) = self.activity.reading(self.clock.now(), is_last) {
+            self.write(
+                &Event::Extension(Extension {
+                    kind: activity::ACTIVITY,
+                    bytes: &activity.encode(0),
+                }),
+                shared,
+            );
         }
     }
 
