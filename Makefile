@@ -288,9 +288,16 @@ test-experiments:
 count: system build/bench/installed
 	build/bench/bin/python bench/count.py
 
-# Planted leaks, and programs without, twenty times each, into docs/leaks.md.
-leaks: all build/site/installed
-	$(BIN)/python tests/leaks/planted.py --write docs/leaks.md
+# What the jobs of tests/leaks import, in a venv of its own.
+build/leaks/ready: tests/leaks/requirements.txt
+	$(PYTHON) -m venv build/leaks
+	build/leaks/bin/python -m pip install --quiet --disable-pip-version-check -r tests/leaks/requirements.txt
+	touch $@
+
+# Planted leaks, clean services and jobs of one pass, twenty times each, into docs/leaks.md.
+RUNS ?= 20
+leaks: all build/site/installed build/leaks/ready
+	$(BIN)/python tests/leaks/planted.py --runs $(RUNS) --write docs/leaks.md
 
 # The same leaks under memray too, into docs/leaks.md.
 leaks-peers: build/bench/installed

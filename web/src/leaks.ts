@@ -26,7 +26,9 @@ interface Finding {
   callers: Place[];
   held: Estimate;
   samples: number;
-  per_minute: Estimate;
+  grown: Estimate;
+  grown_nanos: number;
+  per_minute: Estimate | null;
   kept: number;
   freed_at_end: boolean;
   adjusted_p: number;
@@ -56,13 +58,16 @@ interface Report {
   undecided: Finding[];
   others: Holder[];
   others_left_out: number;
-  unnoticed_per_minute: number;
+  repeats: string;
+  unnoticed: number;
+  unnoticed_per_minute: number | null;
   limits: string[];
 }
 
 /** What the verdicts mean: crates/report/src/leaks/verdict.rs. */
 const VERDICTS: Record<string, string> = {
   leak: "leaks",
+  grew: "grew while it ran: one pass cannot tell a leak from a result that is being built",
   "not-enough-data": "may leak: there is not enough data",
   reused: "may be memory that CPython keeps for reuse",
   suspect: "makes objects that become old; whether they are freed is not recorded",
@@ -133,12 +138,14 @@ function findingCard(finding: Finding, report: Report): HTMLElement {
   head.append(element("h2", "", name), element("span", `verdict ${finding.verdict}`, VERDICTS[finding.verdict] ?? finding.verdict));
   card.append(head, element("p", "faint", where(finding.place)));
   const weight = report.exact || finding.samples === 0 ? 0 : finding.held.estimate / finding.samples;
+  const growth = finding.per_minute ?? finding.grown;
+  const time = finding.per_minute === null ? `in ${seconds(finding.grown_nanos / 1e9)}` : "a minute";
   const figures = element("p", "figures");
   figures.append(
     element("b", "", `${bytes(finding.held.estimate)} alive at the end`),
     ` ${between(finding.held, report.exact)} · `,
-    element("b", "", `${finding.per_minute.estimate < 0 ? "−" : "+"}${bytes(Math.abs(finding.per_minute.estimate))} a minute`),
-    ` ${between(finding.per_minute, report.exact)} · ${percent(finding.kept, 1)} of its allocations kept · ${count(finding.samples)} samples`,
+    element("b", "", `${growth.estimate < 0 ? "−" : "+"}${bytes(Math.abs(growth.estimate))} ${time}`),
+    ` ${between(growth, report.exact)} · ${percent(finding.kept, 1)} of its allocations kept · ${count(finding.samples)} samples`,
   );
   card.append(figures);
   if (finding.freed_at_end) card.append(element("p", "faint", "It was freed as the program ended; the figures are those just before."));
@@ -176,9 +183,12 @@ function show(main: HTMLElement, report: Report, several: boolean): void {
   if (several) {
     main.append(element("h2", "process", `${clipped(visible(report.profile), 200)} · process ${report.pid}`));
   }
-  const unnoticed = report.unnoticed_per_minute > 0 ? ` A leak below ${bytes(report.unnoticed_per_minute)} a minute may go unnoticed.` : "";
+  const judged = report.repeats === "rounds";
+  const small = report.unnoticed_per_minute === null ? `${bytes(report.unnoticed)} in ${seconds((0.9 * report.duration_nanos) / 1e9)}` : `${bytes(report.unnoticed_per_minute)} a minute`;
+  const unnoticed = judged ? ` A leak below ${small} may go unnoticed.` : "";
   const found = report.findings.length;
-  const said = found === 0 ? "No leak was found." : `${found} ${found === 1 ? "place leaks" : "places leak"}.`;
+  const none = judged ? "No leak was found." : "There is no verdict on leaks: that needs 20 seconds of a program that repeats its work, and waits in between.";
+  const said = found === 0 ? none : `${found} ${found === 1 ? "place leaks" : "places leak"}.`;
   main.append(element("p", "said", `${said} ${bytes(report.live.estimate)} are alive at the end (${between(report.live, report.exact)}).${unnoticed}`));
   for (const limit of report.limits) main.append(element("p", "faint", `Note: ${visible(limit)}.`));
   main.append(...report.findings.map((finding) => findingCard(finding, report)));

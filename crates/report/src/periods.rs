@@ -156,6 +156,7 @@ mod tests {
         let asked = crate::explain::Asked {
             words: Vec::new(),
             more_processes: 0,
+            repeated: false,
         };
         let explained = Explanation::of(&changed, &asked);
         assert!(

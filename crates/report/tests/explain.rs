@@ -9,14 +9,14 @@ use nthbyte_profile::model::{
     Frame, Function, Lifetime, Process, ProcessId, Profile, Sample, Samples, SamplingId, Shape,
     StackNode, ThreadNames, TimeSample, TypeNames,
 };
-use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_report::explain::{Answer, Asked, Topic};
 use nthbyte_report::text;
 use nthbyte_report::{Estimate, Explanation};
 use proptest::prelude::*;
 
 const PERIOD: u64 = 64 << 10;
-const END: u64 = 10_000_000_000;
+const END: u64 = 60_000_000_000;
 
 /// Objects that a function allocates, evenly over the run: each stands for a sample.
 #[derive(Clone, Copy)]
@@ -42,6 +42,7 @@ fn profile(functions: &[Objects]) -> Profile {
     let mut profile = Profile::empty(meta);
     profile.end = Nanos(END);
     profile.complete = true;
+    synthetic::wait_between_rounds(&mut profile);
     for name in &TYPES[1..] {
         profile.types.push(TypeNames {
             name: (*name).to_owned(),
@@ -111,6 +112,7 @@ fn asked() -> Asked {
     Asked {
         words: vec!["app.nthb".to_owned()],
         more_processes: 0,
+        repeated: false,
     }
 }
 
@@ -205,6 +207,7 @@ fn of_two(mut family: Profile, is_second: impl Fn(&Sample) -> bool) -> Profile {
         process.end = Nanos(END);
         process.complete = true;
     }
+    synthetic::wait_between_rounds(&mut family);
     family
 }
 
@@ -379,6 +382,7 @@ fn what_is_missing_comes_first() {
     profile.lost.push((event::LostKind::Other, 1234));
     let asked = Asked {
         more_processes: 3,
+        repeated: false,
         ..asked()
     };
     let explanation = Explanation::of(&profile, &asked);
@@ -416,6 +420,7 @@ fn a_word_is_quoted_for_a_shell() {
     let asked = Asked {
         words: vec!["it's a.nthb".to_owned()],
         more_processes: 0,
+        repeated: false,
     };
     let text = Explanation::of(&profile(&[churn(400)]), &asked).render(80);
     assert!(
@@ -432,7 +437,7 @@ proptest! {
     fn it_is_a_screen(seed in 0_u64..1000, samples in 0_u32..1000, hostile: bool, width in 0_usize..200, path in ".{0,120}", number in 1_usize..6) {
         let setup = Synthetic { samples, seed, hostile, ..Synthetic::default() };
         let profile = Profile::read(&setup.bytes()[..]).unwrap();
-        let asked = Asked { words: vec![path; number], more_processes: number };
+        let asked = Asked { words: vec![path; number], more_processes: number, repeated: number % 2 == 1 };
         let explanation = Explanation::of(&profile, &asked);
         let shown = explanation.render(width);
         prop_assert!(shown.lines().count() <= 24, "{shown}");

@@ -13,6 +13,9 @@ use crate::output::{self, Output};
 pub struct Arguments {
     #[command(flatten)]
     profiles: Profiles,
+    /// The program repeated its work all the time, as a soak test does: say what leaks even if the run is short, or never waited.
+    #[arg(long)]
+    repeated: bool,
     /// Write JSON, as docs/explain.md describes it.
     #[arg(long)]
     json: bool,
@@ -31,6 +34,7 @@ impl Arguments {
         let asked = Asked {
             words: self.profiles.words(),
             more_processes: self.profiles.more_processes(),
+            repeated: self.repeated,
         };
         let explanation = Explanation::with_memory(&profile, &asked, memory.as_ref());
         Output::Standard.write(|out| {

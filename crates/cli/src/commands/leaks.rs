@@ -18,6 +18,9 @@ pub struct Arguments {
     /// Exit with status 1 if something leaks.
     #[arg(long)]
     fail: bool,
+    /// The program repeated its work all the time, as a soak test does: judge it even if the run is short, or never waited.
+    #[arg(long)]
+    repeated: bool,
     /// Write JSON, as docs/leaks.md describes it.
     #[arg(long)]
     json: bool,
@@ -36,7 +39,7 @@ impl Arguments {
     /// If a profile cannot be read, or standard output cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let inputs = self.profiles.find()?;
-        let leaks = Leaks::of(&inputs.load_each()?);
+        let leaks = Leaks::of(&inputs.load_each()?, self.repeated);
         if let Some(page) = self.page {
             let output = Output::beside(&page, Some(page.clone()), "html");
             inputs.protect(&output, self.force)?;

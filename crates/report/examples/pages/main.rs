@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         &service(read(&plain)?, &environment(&folder)?),
     )?;
     memory(&folder, read(&plain)?)?;
-    let leaks = Leaks::of(&[("leak.nthb".into(), leak(read(&plain)?))]);
+    let leaks = Leaks::of(&[("leak.nthb".into(), leak(read(&plain)?))], true);
     let mut out = BufWriter::new(File::create(folder.join("leak.html"))?);
     flamegraph::write_leaks(&leaks, &mut out)?;
     out.flush()?;

@@ -2,7 +2,7 @@
 
 use super::{Answer, Facts, Topic, of_bytes, weight};
 use crate::estimate::Estimate;
-use crate::leaks::{Finding, Leaks, Report, Verdict, name};
+use crate::leaks::{Finding, Leaks, Repeats, Report, Verdict, name};
 use crate::text;
 
 /// Findings that have a sentence each.
@@ -12,15 +12,26 @@ const FINDINGS: usize = 2;
 const FEWEST_SAMPLES: u64 = 100;
 
 pub(super) fn answers(facts: &Facts<'_>) -> Vec<Answer> {
-    let leaks = Leaks::of_one("", facts.profile);
+    let leaks = Leaks::of_one("", facts.profile, facts.asked.repeated);
     let several = leaks.profiles.len() > 1;
     let mut answers = Vec::new();
     answers.extend(leak(facts, &leaks, several));
     answers.extend(heap(facts, &leaks, several));
     if answers.is_empty() {
-        answers.extend(may_leak(facts, &leaks, several).or_else(|| no_leak(facts, &leaks)));
+        let answer = no_verdict(facts, &leaks, several)
+            .or_else(|| may_leak(facts, &leaks, several))
+            .or_else(|| no_leak(facts, &leaks));
+        answers.extend(answer);
     }
     answers
+}
+
+fn command(facts: &Facts<'_>) -> &'static [&'static str] {
+    if facts.asked.repeated {
+        &["leaks", "--repeated"]
+    } else {
+        &["leaks"]
+    }
 }
 
 /// `In process 1235, `, if there are several.
@@ -46,32 +57,71 @@ fn largest<'a>(
 }
 
 fn leak(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
-    let found = largest(leaks, |report| report.findings.iter().collect());
-    let first = found.first()?;
-    let mut answer = facts.answer(Topic::Leak, weight::LEAK, &["leaks"]);
-    for (report, finding) in found.iter().take(FINDINGS) {
-        let holds = if finding.freed_at_end {
-            "it held, until the program's end,"
+    // A leak of several processes is one.
+    let first = leaks.findings.first()?;
+    let mut answer = facts.answer(Topic::Leak, weight::LEAK, command(facts));
+    for together in leaks.findings.iter().take(FINDINGS) {
+        let pid = together.processes.first();
+        let report = leaks
+            .profiles
+            .iter()
+            .find(|report| Some(&report.pid) == pid);
+        let finding = report.and_then(|report| {
+            report
+                .findings
+                .iter()
+                .find(|one| one.place == together.place)
+        });
+        let (Some(report), Some(finding)) = (report, finding) else {
+            continue;
+        };
+        let number = together.processes.len();
+        let (processes, all, it) = if number > 1 {
+            (
+                format!("In {number} processes ({}), ", together.numbers()),
+                " together",
+                "they hold",
+            )
         } else {
-            "it holds"
+            (of_process(report, several), "", "it holds")
+        };
+        let holds = if finding.freed_at_end {
+            format!(
+                "{}, until the program's end,",
+                it.replace("hold", "held").replace("helds", "held")
+            )
+        } else {
+            it.to_owned()
+        };
+        let growth = match &together.per_minute {
+            Some(growth) => format!("+{} a minute", of_bytes(growth)),
+            None => format!(
+                "+{} in {}",
+                of_bytes(&together.grown),
+                text::duration(finding.grown_nanos)
+            ),
         };
         answer.say(format!(
-            "{}{} accumulates: it keeps {} of every MiB that the program allocates, +{} a minute, with no sign of \
+            "{processes}{} accumulates: it keeps {} of every MiB that the program allocates, {growth}{all}, with no sign of \
              levelling off; {holds} {}.",
-            of_process(report, several),
             name(&finding.place),
             text::bytes(finding.per_mib),
-            of_bytes(&finding.per_minute),
-            of_bytes(&finding.held),
+            of_bytes(&together.held),
         ));
         answer.places.push(finding.place.clone());
     }
-    if found.len() > FINDINGS {
-        answer.say(format!("{} more accumulate.", found.len() - FINDINGS));
+    if leaks.findings.len() > FINDINGS {
+        answer.say(format!(
+            "{} more accumulate.",
+            leaks.findings.len() - FINDINGS
+        ));
     }
-    answer.figure("findings", Estimate::exact(found.len() as f64));
-    answer.figure("per_minute", first.1.per_minute);
-    answer.figure("held", first.1.held);
+    answer.figure("findings", Estimate::exact(leaks.findings.len() as f64));
+    if let Some(per_minute) = first.per_minute {
+        answer.figure("per_minute", per_minute);
+    }
+    answer.figure("grown", first.grown);
+    answer.figure("held", first.held);
     Some(answer)
 }
 
@@ -79,7 +129,11 @@ fn leak(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
 fn heap(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
     let growing = leaks.profiles.iter().filter_map(|report| {
         let heap = report.heap.as_ref();
-        Some((report, heap.filter(|heap| heap.grows == Some(true))?))
+        let repeats = report.repeats == Repeats::Rounds;
+        Some((
+            report,
+            heap.filter(|heap| heap.grows == Some(true) && repeats)?,
+        ))
     });
     let (report, heap) = growing.max_by(|one, other| {
         let (one, other) = (one.1.bytes_per_minute, other.1.bytes_per_minute);
@@ -89,13 +143,13 @@ fn heap(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
         heap.after_collections.first()?,
         heap.after_collections.last()?,
     );
-    let mut answer = facts.answer(Topic::Leak, weight::LEAK, &["leaks"]);
+    let mut answer = facts.answer(Topic::Leak, weight::LEAK, command(facts));
     answer.say(format!(
-        "{}the heap grows from one major collection to the next, from {} to {}: +{} a minute.",
+        "{}the heap grows from one major collection to the next, from {} to {}: {}.",
         of_process(report, several),
         text::bytes(first.1 as f64),
         text::bytes(last.1 as f64),
-        text::bytes(heap.bytes_per_minute)
+        heap.growth()
     ));
     if !several {
         let sentence = &mut answer.sentences[0];
@@ -113,13 +167,49 @@ fn heap(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
     Some(answer)
 }
 
+/// No process was seen to repeat its work, so nothing is called a leak.
+fn no_verdict(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
+    let reports = || leaks.profiles.iter();
+    if reports().any(|report| report.repeats == Repeats::Rounds) {
+        return None;
+    }
+    // Of several processes, the one that ran longest.
+    let longest = reports().max_by_key(|report| report.duration_nanos)?;
+    let grew = |report: &&Report| report.repeats != Repeats::TooShort;
+    let found = reports().filter(grew).flat_map(|report| {
+        let grew = report
+            .undecided
+            .iter()
+            .filter(|one| one.verdict == Verdict::Grew);
+        grew.map(move |finding| (report, finding))
+    });
+    let largest = found.max_by(|one, other| one.1.held.estimate.total_cmp(&other.1.held.estimate));
+    let Some((report, finding)) = largest else {
+        let mut answer = facts.answer(Topic::NoLeak, weight::NO_LEAK, command(facts));
+        answer.say(longest.no_verdict()?);
+        return Some(answer);
+    };
+    let mut answer = facts.answer(Topic::MayLeak, weight::MAY_LEAK, command(facts));
+    answer.say(format!(
+        "{}{} grew while it ran, by {} in {}: one pass cannot tell a leak from a result that is being built.",
+        of_process(report, several),
+        name(&finding.place),
+        of_bytes(&finding.grown),
+        text::duration(finding.grown_nanos)
+    ));
+    answer.places.push(finding.place.clone());
+    answer.figure("grown", finding.grown);
+    answer.figure("held", finding.held);
+    Some(answer)
+}
+
 fn may_leak(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
     let unsure = |finding: &&Finding| finding.verdict == Verdict::NotEnoughData;
     let found = largest(leaks, |report| {
         report.undecided.iter().filter(unsure).collect()
     });
     let (report, finding) = found.first()?;
-    let mut answer = facts.answer(Topic::MayLeak, weight::MAY_LEAK, &["leaks"]);
+    let mut answer = facts.answer(Topic::MayLeak, weight::MAY_LEAK, command(facts));
     let more = match finding.more_minutes {
         Some(minutes) => {
             let longer = text::duration((minutes * 60e9) as u64);
@@ -140,7 +230,7 @@ fn may_leak(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
 }
 
 fn no_leak(facts: &Facts<'_>, leaks: &Leaks) -> Option<Answer> {
-    let mut answer = facts.answer(Topic::NoLeak, weight::NO_LEAK, &["leaks"]);
+    let mut answer = facts.answer(Topic::NoLeak, weight::NO_LEAK, command(facts));
     let enough = |report: &&Report| report.samples >= FEWEST_SAMPLES;
     let reports = || leaks.profiles.iter().filter(enough);
     reports().next()?;
@@ -153,13 +243,19 @@ fn no_leak(facts: &Facts<'_>, leaks: &Leaks) -> Option<Answer> {
         answer.say("The heap does not keep growing.".to_owned());
         return Some(answer);
     }
-    let unnoticed = reports().map(|report| report.unnoticed_per_minute);
-    let unnoticed = unnoticed.fold(0.0, f64::max);
+    let judged = reports().filter(|report| report.repeats == Repeats::Rounds);
+    let report = judged.max_by(|one, other| {
+        let rate = |report: &Report| report.unnoticed / report.duration_nanos.max(1) as f64;
+        rate(one).total_cmp(&rate(other))
+    })?;
     answer.say(format!(
-        "No leak was found. One of less than {} a minute may have gone unnoticed; a longer run or a smaller --every finds \
+        "No leak was found. One of less than {} may have gone unnoticed; a longer run or a smaller --every finds \
          smaller ones.",
-        text::bytes(unnoticed)
+        report.unnoticed()
     ));
-    answer.figure("unnoticed_per_minute", Estimate::exact(unnoticed));
+    answer.figure("unnoticed", Estimate::exact(report.unnoticed));
+    if let Some(bytes) = report.unnoticed_per_minute {
+        answer.figure("unnoticed_per_minute", Estimate::exact(bytes));
+    }
     Some(answer)
 }

@@ -52,6 +52,8 @@ pub struct Asked {
     pub words: Vec<String>,
     /// Profiles of processes of the same program that are not read.
     pub more_processes: usize,
+    /// The program is known to repeat its work, whatever the profile shows of that: [`Leaks::of`](crate::Leaks::of).
+    pub repeated: bool,
 }
 
 /// The answers. docs/explain.md describes the JSON form.

@@ -1,13 +1,14 @@
 //! The analysis of a profile: its sites, the candidates whose growth is tested, and the verdicts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::{Nanos, NodeId};
+use nthbyte_profile::event::{Nanos, NodeId, SampleId};
 use nthbyte_profile::meta::Method;
 use nthbyte_profile::model::{Lifetime, Weight};
 
 use super::clock::{Clock, Clocks, Moment};
+use super::containers::{self, Chain};
 use super::discovery::{RATE, Test};
 use super::findings::{Place, Share};
 use super::growth::Growth;
@@ -47,6 +48,8 @@ pub(crate) struct Analysis<'a> {
     pub(super) sites: Sites,
     pub(super) estimator: Estimator,
     pub(super) allocated: f64,
+    /// The containers that grow, by the sample of their last block.
+    containers: HashMap<SampleId, Chain>,
     /// Whether the frees of objects are recorded.
     pub(crate) knows_frees: bool,
     pub(crate) candidates: Vec<Candidate>,
@@ -70,10 +73,16 @@ impl<'a> Analysis<'a> {
             let shape = profile.samples.shape(profile.samples.shape_id(id));
             all.add(&Totals::of_sample(profile, shape));
         }
+        let closing = clocks.closing();
+        let chains = containers::chains(profile, &sites.frames, &clocks, closing);
         let mut analysis = Self {
             profile,
             weights: profile.shape_weights(),
-            closing: clocks.closing(),
+            closing,
+            containers: chains
+                .into_iter()
+                .map(|chain| (chain.blocks[0], chain))
+                .collect(),
             estimator: Estimator::new(profile, &all),
             allocated: all.bytes.estimate,
             clocks,
@@ -201,12 +210,30 @@ impl<'a> Analysis<'a> {
             });
             found.map_or(0.0, |&(birth, _)| f64::from(birth))
         };
+        let (work, time) = (growth(Clock::Work), growth(Clock::Time));
+        let start = [time.start as f32, work.start as f32];
+        let container = self.container(numbers, work.held());
+        let container = container.and_then(|chain| chain.course(start, end.moment));
         Evidence {
-            work: growth(Clock::Work),
-            time: growth(Clock::Time),
+            work,
+            time,
+            container,
             born: (quantile(0.1), quantile(0.9)),
             import: self.sites.is_import(self.profile, numbers),
         }
+    }
+
+    /// The container among these objects that makes up at least half of what is held.
+    pub(super) fn container(&self, numbers: &[u32], held: f64) -> Option<&Chain> {
+        if self.containers.is_empty() {
+            return None;
+        }
+        let last = self.lives(numbers).filter_map(|life| {
+            let chain = self.containers.get(&life.sample)?;
+            Some((self.weight(life), chain))
+        });
+        let largest = last.max_by(|one, other| one.0.total_cmp(&other.0))?;
+        (largest.0 >= held / 2.0).then_some(largest.1)
     }
 
     pub(super) fn stack(&self, life: &Life) -> NodeId {

@@ -1,15 +1,18 @@
 //! Makes findings from judged sites: one for each leak, with its values and its evidence.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use nthbyte_profile::event::SampleId;
 use nthbyte_profile::model::Lifetime;
 
 use super::analysis::{Analysis, End, Judged, alive_at};
 use super::discovery;
-use super::findings::{Finding, Holder, Part, Place};
+use super::findings::{Container, Finding, Holder, Part, Place};
+use super::reuse;
+use super::rounds::MINUTE_FROM;
 use super::sites::{Level, Life, NEVER};
 use super::survival::{self, Observation};
-use super::verdict::{Evidence, FEW, Verdict};
+use super::verdict::{Evidence, FEW, FEW_AT_ONCE, Verdict};
 use crate::estimate::{Estimate, Totals};
 use crate::periods;
 
@@ -112,6 +115,14 @@ impl Analysis<'_> {
                 .fold(1.0, f64::min)
         };
         let start = evidence.work.start;
+        // The blocks of a container are counted by its content.
+        let container = evidence
+            .container
+            .zip(self.container(&numbers, evidence.work.held()));
+        let blocks: HashSet<SampleId> = container
+            .iter()
+            .flat_map(|(_, chain)| chain.blocks.iter().copied())
+            .collect();
         let (mut held, mut gained, mut lost) =
             (Totals::default(), Totals::default(), Totals::default());
         let mut kept: Vec<&Life> = Vec::new();
@@ -120,24 +131,34 @@ impl Analysis<'_> {
             let samples = &self.profile.samples;
             let totals =
                 Totals::of_sample(self.profile, samples.shape(samples.shape_id(life.sample)));
+            let is_container = blocks.contains(&life.sample);
             if alive_at(life, end) {
                 held.add(&totals);
                 if birth > start {
-                    gained.add(&totals);
                     kept.push(life);
+                    if !is_container {
+                        gained.add(&totals);
+                    }
                 }
-            } else if birth <= start && death > start {
+            } else if birth <= start && death > start && !is_container {
                 lost.add(&totals);
             }
         }
-        let grown = difference(&self.estimator.bytes(&gained), &self.estimator.bytes(&lost));
+        let mut grown = difference(&self.estimator.bytes(&gained), &self.estimator.bytes(&lost));
+        if let Some((course, _)) = &container {
+            let [low, estimate, high] = course.grown;
+            grown = Estimate {
+                estimate: grown.estimate + estimate,
+                low: grown.low + low,
+                high: grown.high + high,
+            };
+        }
         let until = if end.early {
             self.closing
         } else {
             self.profile.end
         };
-        let minutes = (until.0 as f64 - self.clocks.nanos_of_work(start)) / 60e9;
-        let minutes = minutes.max(1e-9);
+        let grown_nanos = (until.0 as f64 - self.clocks.nanos_of_work(start)).max(1.0) as u64;
         let lines = self.shares(&kept, |life| {
             let own = self.sites.frames.own[self.stack(life).index()];
             self.place(own.frame)
@@ -171,14 +192,13 @@ impl Analysis<'_> {
             inner,
             held: self.estimator.bytes(&held),
             samples: held.samples,
-            per_minute: Estimate {
-                estimate: grown.estimate / minutes,
-                low: grown.low / minutes,
-                high: grown.high / minutes,
-            },
+            grown,
+            grown_nanos,
+            per_minute: per_minute(&grown, grown_nanos),
             per_mib: grown.estimate
                 / (self.allocated * (f64::from(end.moment[1]) - start) / 1_048_576.0).max(1e-9),
             kept: 1.0,
+            kept_of_reused: None,
             freed_at_end: end.early,
             mean_position: evidence.work.mean_position(),
             p: best(&|number| self.candidates[number].evidence.p()),
@@ -187,6 +207,12 @@ impl Analysis<'_> {
             curve: self.curve(&numbers),
             survival: Vec::new(),
             parts: Vec::new(),
+            taken_over: Vec::new(),
+            container: container.map(|(course, _)| Container {
+                steps: course.steps,
+                from: course.from,
+                to: course.to,
+            }),
             lives: numbers,
         }
     }
@@ -237,12 +263,25 @@ impl Analysis<'_> {
                 counts[finding] += 1;
             }
         }
+        let types = self.profile.types.iter();
+        let is_reused: Vec<bool> = types.map(|kind| reuse::is_reused(&kind.name)).collect();
+        let mut of_reused = vec![[0.0; 2]; findings.len()];
         let mut lifetimes = vec![Vec::new(); findings.len()];
         let mut seen = vec![0_u64; findings.len()];
         for id in samples.ids() {
             let Some(finding) = of_node[samples.stack(id).index()] else {
                 continue;
             };
+            if is_reused[samples.type_id(id).index()]
+                && samples.time(id).0 * 2 <= self.profile.end.0
+            {
+                let stays = samples.lifetime(id) == Lifetime::StillLive
+                    || samples.freed(id).is_some_and(|freed| {
+                        findings[finding].freed_at_end && freed >= self.closing
+                    });
+                let weight = self.weights[samples.shape_id(id).0 as usize].bytes;
+                of_reused[finding][usize::from(stays)] += weight;
+            }
             seen[finding] += 1;
             if !seen[finding].is_multiple_of(counts[finding].div_ceil(LIFETIMES).max(1)) {
                 continue;
@@ -264,6 +303,9 @@ impl Analysis<'_> {
                 ended: freed.is_some() || young && samples.freed(id).is_none(),
                 weight: self.weights[samples.shape_id(id).0 as usize].bytes,
             });
+        }
+        for (finding, [gone, stays]) in findings.iter_mut().zip(of_reused) {
+            finding.kept_of_reused = (gone + stays > 0.0).then(|| stays / (gone + stays));
         }
         for (finding, lifetimes) in findings.iter_mut().zip(lifetimes) {
             finding.survival = survival::curve(lifetimes);
@@ -309,6 +351,7 @@ impl Analysis<'_> {
                 Some(whole) => whole.parts.push(Part {
                     place: finding.place,
                     held: finding.held,
+                    grown: finding.grown,
                     per_minute: finding.per_minute,
                 }),
             }
@@ -366,7 +409,7 @@ impl Analysis<'_> {
             if elsewhere
                 || matches!(
                     verdict,
-                    Verdict::Leak | Verdict::Suspect | Verdict::NotEnoughData
+                    Verdict::Leak | Verdict::Grew | Verdict::Suspect | Verdict::NotEnoughData
                 )
             {
                 continue;
@@ -376,7 +419,7 @@ impl Analysis<'_> {
             // sample, one in 25 if there are two. And a single sample always looks like a burst.
             let few = match verdict {
                 Verdict::LevelledOff | Verdict::Replaced => FEW,
-                Verdict::Burst => 2.5,
+                Verdict::Burst => FEW_AT_ONCE,
                 Verdict::StartUp => 1.5,
                 _ => 0.0,
             };
@@ -397,6 +440,16 @@ impl Analysis<'_> {
     }
 }
 
+/// Growth a minute. Less than most of a minute says nothing of one.
+fn per_minute(grown: &Estimate, nanos: u64) -> Option<Estimate> {
+    let minutes = nanos as f64 / 60e9;
+    (nanos >= MINUTE_FROM).then(|| Estimate {
+        estimate: grown.estimate / minutes,
+        low: grown.low / minutes,
+        high: grown.high / minutes,
+    })
+}
+
 fn root(head: &[usize], mut number: usize) -> usize {
     while head[number] != number {
         number = head[number];
@@ -406,7 +459,7 @@ fn root(head: &[usize], mut number: usize) -> usize {
 
 /// The interval of a difference of two independent estimates: "MOVER", Zou and Donner, Statistics in
 /// Medicine 27 (2008).
-fn difference(one: &Estimate, other: &Estimate) -> Estimate {
+pub(super) fn difference(one: &Estimate, other: &Estimate) -> Estimate {
     let estimate = one.estimate - other.estimate;
     Estimate {
         estimate,

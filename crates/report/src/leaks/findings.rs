@@ -18,6 +18,13 @@ pub struct Place {
     pub line: u32,
 }
 
+impl Place {
+    /// Whether both are lines of one function.
+    pub(crate) fn is_in_the_function_of(&self, other: &Self) -> bool {
+        self.file == other.file && self.function == other.function
+    }
+}
+
 /// A part of what a finding keeps.
 #[derive(Clone, Debug, Serialize)]
 pub struct Share<T> {
@@ -46,12 +53,20 @@ pub struct Finding {
     pub held: Estimate,
     /// Number of samples alive at the end.
     pub samples: u64,
-    /// Growth in bytes a minute.
-    pub per_minute: Estimate,
+    /// Growth in bytes, from the end of start-up on.
+    pub grown: Estimate,
+    /// How long that took, in nanoseconds.
+    pub grown_nanos: u64,
+    /// Growth in bytes a minute; `None` if it was seen for less than [`MINUTE_FROM`](super::MINUTE_FROM).
+    pub per_minute: Option<Estimate>,
     /// Bytes kept of each MiB that the program allocates.
     pub per_mib: f64,
     /// The share of these lines' allocations that was not freed during the session.
     pub kept: f64,
+    /// Of the objects whose blocks CPython uses again, and that were allocated at these lines in the first half of the run: the share
+    /// that is alive at the end.
+    #[serde(skip)]
+    pub(crate) kept_of_reused: Option<f64>,
     /// Whether it was freed at the program's end; then `held` is the value just before that.
     pub freed_at_end: bool,
     /// The mean position of the growth in the window: 0.5 if it is steady.
@@ -68,6 +83,11 @@ pub struct Finding {
     pub survival: Vec<Survival>,
     /// Other functions that allocate for the same leak: callers and callees at these lines.
     pub parts: Vec<Part>,
+    /// Lines that allocated blocks which CPython used again without freeing them, probably for objects of this leak. Their growth
+    /// is in `grown` and `per_minute`.
+    pub taken_over: Vec<Part>,
+    /// The container that grows, if it is one.
+    pub container: Option<Container>,
     #[serde(skip)]
     pub(crate) lives: Vec<u32>,
 }
@@ -79,8 +99,21 @@ pub struct Part {
     pub place: Place,
     /// Bytes alive at the end.
     pub held: Estimate,
-    /// Growth in bytes a minute.
-    pub per_minute: Estimate,
+    /// Growth in bytes, from the end of start-up on.
+    pub grown: Estimate,
+    /// Growth in bytes a minute, as in [`Finding`].
+    pub per_minute: Option<Estimate>,
+}
+
+/// A block that was reallocated, larger each time.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Container {
+    /// How often, after start-up.
+    pub steps: usize,
+    /// Its size after start-up, in bytes.
+    pub from: f64,
+    /// Its size at the end.
+    pub to: f64,
 }
 
 /// A function that holds memory without leaking.
@@ -97,46 +130,16 @@ pub struct Holder {
 }
 
 impl Finding {
-    /// Whether this may be memory that is kept for reuse, or that another, larger leak holds. CPython
-    /// does not free the blocks of some types, but keeps a free list of them for the next objects of
-    /// that type. So the site that allocated a block may differ from the site that keeps the object,
-    /// and the free list grows until it is full. It looks the same if almost all allocated objects die.
-    pub(crate) fn may_be_reused(&self, findings: &[Self]) -> bool {
-        let listed = self
-            .types
-            .iter()
-            .filter(|kind| FREE_LISTS.contains(&kind.what.as_str()));
-        let growth = self.per_minute.estimate;
-        let beside = || {
-            findings
-                .iter()
-                .any(|other| other.per_minute.estimate > 4.0 * growth)
-        };
-        listed.map(|kind| kind.share).sum::<f64>() > 0.5
-            && self.kept < 0.05
-            && (self.held.estimate < STOCK || beside())
-    }
-
     /// Whether a line is among the finding's.
     pub(crate) fn names(&self, place: &Place) -> bool {
         let lines = self.lines.iter().map(|line| &line.what);
-        let mut all = lines.chain(self.parts.iter().map(|part| &part.place));
-        all.any(|one| one.file == place.file && one.function == place.function)
+        let parts = self
+            .parts
+            .iter()
+            .chain(&self.taken_over)
+            .map(|part| &part.place);
+        lines
+            .chain(parts)
+            .any(|one| one.is_in_the_function_of(place))
     }
 }
-
-/// Types whose blocks CPython keeps for reuse (`Include/internal/pycore_freelist_state.h` and, before
-/// 3.13, the source of each type).
-const FREE_LISTS: [&str; 8] = [
-    "tuple",
-    "list",
-    "dict",
-    "dict keys",
-    "float",
-    "slice",
-    "method",
-    "coroutine",
-];
-
-/// The largest size of such a free list in practice, in bytes: 2000 tuples of each of a few sizes.
-const STOCK: f64 = 1_048_576.0;

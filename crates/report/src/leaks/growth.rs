@@ -16,7 +16,7 @@ use crate::periods;
 pub(crate) const CELLS: usize = 32;
 
 /// The part of the run that counts as start-up for every site.
-const START_UP: f64 = 0.1;
+pub(crate) const START_UP: f64 = 0.1;
 
 /// If an object is sampled with more than this probability, its size is treated as known, not
 /// estimated.
@@ -43,7 +43,8 @@ pub(crate) struct Growth {
     pub(crate) later: (f64, f64),
     /// The same for growth in its second half.
     pub(crate) late: (f64, f64),
-    /// Cells in which live bytes grew, and those in which they shrank.
+    /// Cells after the first third in which an object was born that is alive at the end, and those in which one died that was
+    /// alive after the first third.
     pub(crate) cells: (u32, u32),
 }
 
@@ -76,6 +77,7 @@ impl Growth {
             cells: (0, 0),
         };
         let mut net = [0.0; CELLS];
+        let (mut gains, mut losses) = ([false; CELLS], [false; CELLS]);
         let (mut live, mut squares) = (0.0, 0.0);
         let third = start + (end - start) / 3.0;
         let mut sides = [
@@ -110,6 +112,8 @@ impl Growth {
             } else if birth <= middle && death > middle {
                 growth.freed_late += weight.bytes;
             }
+            gains[cell(birth)] |= lives_on && birth > third;
+            losses[cell(death)] |= !lives_on && birth <= third && death > third;
             for (from, [gained, lost]) in &mut sides {
                 if lives_on && birth > *from {
                     gained.add(weight);
@@ -120,11 +124,9 @@ impl Growth {
         }
         for (number, change) in net.iter().enumerate() {
             growth.levels[number + 1] = growth.levels[number] + change;
-            // The rounding error of sums that cancel.
-            let none = 1e-9 * live.max(1.0);
-            growth.cells.0 += u32::from(*change > none);
-            growth.cells.1 += u32::from(*change < -none);
         }
+        let count = |cells: [bool; CELLS]| cells.into_iter().map(u32::from).sum();
+        growth.cells = (count(gains), count(losses));
         let period = periods::longest(profile);
         growth.later = counts(&sides[0].1, period);
         growth.late = counts(&sides[1].1, period);
@@ -202,8 +204,8 @@ impl Growth {
         at_least(self.late.0, self.late.1, 0.5)
     }
 
-    /// The probability of so many growing cells among those that changed: the sign test. It makes
-    /// a few large events, such as the import of a module, count as few.
+    /// The same with cells in place of samples: a cell counts once, however many objects are born or die in it. So a few large
+    /// events, such as the import of a module, count as few.
     pub(crate) fn cells_p(&self) -> f64 {
         at_least(self.cells.0.into(), self.cells.1.into(), 0.5)
     }

@@ -9,11 +9,16 @@
 //! 5. [`verdict`]: a leak is distinguished from a cache that fills, start-up, and a burst.
 //! 6. [`figures`]: sites that are one leak become one of the [`findings`], with figures; [`survival`] gives the
 //!    share that lives on.
+//! 7. [`rounds`]: growth is a leak only if the program repeats its work.
 //!
+//! [`containers`] follows the size of blocks that are reallocated, [`reuse`] finds blocks that changed hands without a free,
+//! [`bound`] says how small a leak may have gone unnoticed, and [`together`] tells what several processes leak once.
 //! [`heap`] is what can be said on PyPy. docs/leaks.md explains all of it in words.
 
 mod analysis;
+mod bound;
 mod clock;
+mod containers;
 mod discovery;
 mod figures;
 mod findings;
@@ -21,15 +26,21 @@ mod growth;
 mod heap;
 mod parts;
 mod render;
+mod reuse;
+mod rounds;
+mod sentences;
 mod sites;
 mod survival;
+mod together;
 mod verdict;
 
-pub use findings::{Finding, Holder, Place, Share};
+pub use findings::{Container, Finding, Holder, Part, Place, Share};
 pub use heap::Heap;
 pub(crate) use render::name;
+pub use rounds::{MINUTE_FROM, Repeats, SHORTEST};
 pub(crate) use sites::Frames;
 pub use survival::Survival;
+pub use together::Together;
 pub use verdict::{SMALLEST, Verdict};
 
 use std::borrow::Cow;
@@ -44,6 +55,7 @@ use crate::periods;
 use crate::text;
 use analysis::Analysis;
 use discovery::Test;
+use rounds::Rounds;
 
 /// Memory that accumulates in one or several processes. docs/leaks.md describes the JSON form.
 #[derive(Clone, Debug, Serialize)]
@@ -54,6 +66,8 @@ pub struct Leaks {
     pub false_discovery_rate: f64,
     /// How many tests the adjustment counts.
     pub tests: usize,
+    /// Each leak once, largest first: with the processes in which it was found.
+    pub findings: Vec<Together>,
     /// What was found, by profile.
     pub profiles: Vec<Report>,
 }
@@ -79,16 +93,23 @@ pub struct Report {
     pub samples: u64,
     /// Estimated bytes alive at the end; on PyPy, bytes of objects that became old.
     pub live: Estimate,
+    /// Whether the program is seen to repeat its work: only then something is called a leak.
+    pub repeats: Repeats,
+    /// The part of the time after start-up in which the program waited for something else than a processor; `None` if that is not
+    /// recorded.
+    pub waited: Option<f64>,
     /// Leaks, largest first.
     pub findings: Vec<Finding>,
-    /// Possible leaks that need more data.
+    /// What grew without being called a leak: possible leaks that need more data, and what may be a result that is being built.
     pub undecided: Vec<Finding>,
     /// Other sites that hold memory, and the reason why they are not leaks; largest first.
     pub others: Vec<Holder>,
     /// The number of further sites that are not in `others`.
     pub others_left_out: usize,
-    /// The largest leak that may have gone unnoticed, in bytes a minute; 0 if none may.
-    pub unnoticed_per_minute: f64,
+    /// The largest growth that may have gone unnoticed, in bytes over the run without its start-up.
+    pub unnoticed: f64,
+    /// The same in bytes a minute; `None` if the run is too short to say so.
+    pub unnoticed_per_minute: Option<f64>,
     /// The whole heap, if lifetimes are not recorded (PyPy); else `null`.
     pub heap: Option<Heap>,
     /// Facts that this profile cannot show, a sentence each.
@@ -100,20 +121,24 @@ const OTHERS: usize = 8;
 
 impl Leaks {
     /// Judges all sites of some profiles, each with its file's name. Each process is judged by itself, also where a
-    /// profile has several. False discoveries are controlled over all of them together.
+    /// profile has several. False discoveries are controlled over all of them together. `repeated`: the program is
+    /// known to repeat its work, whatever the profile shows of that.
     #[must_use]
-    pub fn of(profiles: &[(String, Profile)]) -> Self {
+    pub fn of(profiles: &[(String, Profile)], repeated: bool) -> Self {
         let profiles = profiles.iter().map(|(name, profile)| (&name[..], profile));
-        Self::of_processes(profiles)
+        Self::of_processes(profiles, repeated)
     }
 
     /// The same for one profile, of one process or several.
     #[must_use]
-    pub fn of_one(name: &str, profile: &Profile) -> Self {
-        Self::of_processes([(name, profile)].into_iter())
+    pub fn of_one(name: &str, profile: &Profile, repeated: bool) -> Self {
+        Self::of_processes([(name, profile)].into_iter(), repeated)
     }
 
-    fn of_processes<'a>(profiles: impl Iterator<Item = (&'a str, &'a Profile)>) -> Self {
+    fn of_processes<'a>(
+        profiles: impl Iterator<Item = (&'a str, &'a Profile)>,
+        repeated: bool,
+    ) -> Self {
         let mut processes: Vec<(&str, Cow<'_, Profile>)> = Vec::new();
         for (name, profile) in profiles {
             if profile.processes.len() > 1 {
@@ -135,13 +160,15 @@ impl Leaks {
             .zip(analyses)
             .map(|((name, profile), analysis)| {
                 let rates = adjusted.by_ref().take(analysis.candidates.len()).collect();
-                Report::of(name, profile, &analysis, rates, counted)
+                let rounds = Rounds::of(profile, repeated);
+                Report::of(name, profile, &analysis, rates, counted, rounds)
             })
             .collect();
         Self {
             leaks: reports.iter().any(Report::leaks),
             false_discovery_rate: discovery::RATE,
             tests: counted,
+            findings: together::of(&reports),
             profiles: reports,
         }
     }
@@ -152,10 +179,11 @@ impl Report {
     #[must_use]
     pub fn leaks(&self) -> bool {
         !self.findings.is_empty()
-            || self
-                .heap
-                .as_ref()
-                .is_some_and(|heap| heap.grows == Some(true))
+            || self.repeats == Repeats::Rounds
+                && self
+                    .heap
+                    .as_ref()
+                    .is_some_and(|heap| heap.grows == Some(true))
     }
 
     fn of(
@@ -164,14 +192,11 @@ impl Report {
         analysis: &Analysis<'_>,
         rates: Vec<f64>,
         tests: usize,
+        rounds: Rounds,
     ) -> Self {
         let meta = &profile.meta;
         let judged = analysis.judge(&rates);
-        let findings = analysis.findings(&judged, Verdict::Leak, tests);
-        let all = findings.clone();
-        let (reused, findings): (Vec<_>, Vec<_>) = findings
-            .into_iter()
-            .partition(|finding| finding.may_be_reused(&all));
+        let mut findings = analysis.findings(&judged, Verdict::Leak, tests);
         let unknown = if analysis.knows_frees {
             Verdict::NotEnoughData
         } else {
@@ -186,11 +211,12 @@ impl Report {
             .into_iter()
             .filter(|one| !findings.iter().any(|finding| finding.names(&one.place)));
         let mut undecided: Vec<Finding> = undecided.collect();
+        let reused = reuse::separate(&mut findings, &mut undecided);
         // This many frees may be among the lost events.
         let (certain, unsure): (Vec<_>, Vec<_>) = findings
             .into_iter()
             .partition(|finding| finding.samples > lost(profile));
-        let findings = certain;
+        let mut findings = certain;
         undecided.extend(unsure.into_iter().map(|mut finding| {
             finding.verdict = Verdict::NotEnoughData;
             finding
@@ -199,18 +225,22 @@ impl Report {
             finding.verdict = Verdict::Reused;
             finding
         }));
-        let mut others = analysis.others(&judged, &findings, &undecided);
+        let others = analysis.others(&judged, &findings, &undecided);
+        let unnoticed = analysis.unnoticed(&judged, &findings);
+        if rounds.repeats != Repeats::Rounds {
+            undecided
+                .iter_mut()
+                .for_each(|finding| finding.more_minutes = None);
+            let grew = findings.drain(..).map(|finding| Finding {
+                verdict: Verdict::Grew,
+                ..finding
+            });
+            undecided.splice(0..0, grew);
+        }
         let others_left_out = others.len().saturating_sub(OTHERS);
-        others.truncate(OTHERS);
-        let minutes = profile.end.0 as f64 / 60e9;
-        // Two thirds of what is kept after start-up count.
-        let needed = 1.7 * discovery::needed(tests.max(20));
-        let period = periods::effective(profile) as u64;
-        let sampled = if profile.is_exact() {
-            0.0
-        } else {
-            period as f64
-        };
+        let others = others.into_iter().take(OTHERS).collect();
+        // Growth is looked at after start-up.
+        let nanos = profile.end.0 as f64 * 0.9;
         let knows_frees = analysis.knows_frees;
         Self {
             profile: name.to_owned(),
@@ -218,19 +248,18 @@ impl Report {
             interpreter: meta.interpreter.clone(),
             pid: meta.pid,
             duration_nanos: profile.end.0,
-            period,
+            period: periods::effective(profile) as u64,
             exact: profile.is_exact(),
             samples: profile.samples.len() as u64,
             live: analysis.live(),
+            repeats: rounds.repeats,
+            waited: rounds.waited,
             findings,
             undecided,
             others,
             others_left_out,
-            unnoticed_per_minute: if minutes > 0.0 {
-                (needed * sampled).max(SMALLEST) / minutes
-            } else {
-                0.0
-            },
+            unnoticed,
+            unnoticed_per_minute: (nanos >= MINUTE_FROM as f64).then(|| unnoticed / (nanos / 60e9)),
             heap,
             limits: limits(profile, knows_frees),
         }

@@ -1,8 +1,8 @@
 //! The processes of a profile that has several, each as a profile of its own: what leaks is judged in each process by itself.
 
-use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Collection, LostKind, Memory, Nanos};
 use nthbyte_profile::model::{ProcessId, Sample, Samples};
+use nthbyte_profile::{Activity, Profile};
 
 use super::lost;
 
@@ -43,6 +43,13 @@ fn part(profile: &Profile, id: ProcessId, samples: Samples, unknown: u64) -> Pro
     let own = collections.filter(|collection| profile.process_of(collection.thread) == id);
     let memory = profile.memory_of(id).iter();
     let mut part = Profile::empty(process.meta.clone());
+    if let Some(only) = part.processes.first_mut() {
+        let since_start = |activity: &Activity| Activity {
+            time: since(activity.time, process.start),
+            ..*activity
+        };
+        only.activity = process.activity.iter().map(since_start).collect();
+    }
     part.sources.clone_from(&profile.sources);
     part.samplings.clone_from(&profile.samplings);
     part.label_sets.clone_from(&profile.label_sets);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Finding, Heap, Holder, Leaks, Place, Report, Share, Verdict};
+use super::{Finding, Holder, Leaks, Place, Repeats, Report, Share, Together, Verdict};
 use crate::columns::{named_place, place, wrap};
 use crate::estimate::Estimate;
 use crate::fold;
@@ -27,11 +27,20 @@ impl Leaks {
     pub fn render(&self, width: usize) -> String {
         let width = width.max(NARROWEST);
         let mut text = String::new();
+        let several = self.profiles.len() > 1;
+        let shared: Vec<&Together> = self
+            .findings
+            .iter()
+            .filter(|one| one.processes.len() > 1)
+            .collect();
+        for together in &shared {
+            wrap(&mut text, &together.sentence(self.profiles.len()), width);
+        }
         for (number, report) in self.profiles.iter().enumerate() {
-            if number > 0 {
+            if number > 0 || !shared.is_empty() {
                 text.push('\n');
             }
-            report.render(&mut text, width, self.profiles.len() > 1);
+            report.render(&mut text, width, several, &shared);
         }
         // Only a finding has intervals, or is called a leak.
         if self
@@ -58,7 +67,7 @@ impl Leaks {
 }
 
 impl Report {
-    fn render(&self, text: &mut String, width: usize, several: bool) {
+    fn render(&self, text: &mut String, width: usize, several: bool, shared: &[&Together]) {
         let command = text::fit(&self.command.join(" "), 200, Cut::End);
         let interpreter = text::clean(&self.interpreter);
         let took = text::duration(self.duration_nanos);
@@ -79,28 +88,44 @@ impl Report {
         wrap(text, &self.headline(), width);
         for finding in &self.findings {
             text.push('\n');
-            self.finding(text, width, finding);
+            let first = shared
+                .iter()
+                .find(|one| one.place.is_in_the_function_of(&finding.place));
+            match first.and_then(|one| one.processes.first()) {
+                Some(&first) if first != self.pid => {
+                    let line = format!(
+                        "{}, as in process {first}: holds {}",
+                        name(&finding.place),
+                        text::bytes(finding.held.estimate)
+                    );
+                    wrap(text, &line, width);
+                }
+                _ => self.finding(text, width, finding),
+            }
         }
         if let Some(heap) = &self.heap {
-            wrap(text, &heap.sentence(), width);
+            wrap(text, &heap.sentence(self.repeats), width);
         }
-        if !self.undecided.is_empty() {
+        let (grew, may): (Vec<_>, Vec<_>) = self
+            .undecided
+            .iter()
+            .partition(|one| one.verdict == Verdict::Grew);
+        let heading = match self.heap {
+            None if self.repeats == Repeats::Rounds => "May leak:",
+            None => "May have grown; there is too little data to be sure:",
+            Some(_) => "Allocates objects that survive, steadily until the end:",
+        };
+        for (heading, findings) in [("Grew while it ran:", grew), (heading, may)] {
+            if findings.is_empty() {
+                continue;
+            }
             text.push('\n');
-            let heading = match self.heap {
-                None => "May leak:",
-                Some(_) => "Allocates objects that survive, steadily until the end:",
-            };
-            text.push_str(heading);
-            text.push('\n');
-            for finding in self.undecided.iter().take(UNDECIDED) {
+            wrap(text, heading, width);
+            for finding in findings.iter().take(UNDECIDED) {
                 self.undecided(text, width, finding);
             }
-            if let Some(more) = self
-                .undecided
-                .len()
-                .checked_sub(UNDECIDED)
-                .filter(|&more| more > 0)
-            {
+            let more = findings.len().saturating_sub(UNDECIDED);
+            if more > 0 {
                 let _ = writeln!(text, "  … and {more} more");
             }
         }
@@ -132,39 +157,7 @@ impl Report {
         }
     }
 
-    fn headline(&self) -> String {
-        let live = text::bytes(self.live.estimate);
-        let unnoticed = format!("{} a minute", text::bytes(self.unnoticed_per_minute));
-        let none = if self.undecided.is_empty() {
-            "No leak was found"
-        } else {
-            "No leak is certain"
-        };
-        match self.findings.len() {
-            0 if self.heap.is_some() => format!(
-                "{live} survived their first collection, or were allocated as large objects."
-            ),
-            0 => format!(
-                "{none}. {live} are live at the end; a leak of less than {unnoticed} may have gone unnoticed."
-            ),
-            number => {
-                let held: f64 = self.findings.iter().map(held_in_all).sum();
-                let held = text::bytes(held);
-                let leaks = if number == 1 {
-                    "1 leak".to_owned()
-                } else {
-                    format!("{number} leaks")
-                };
-                let of_live = match self.findings.iter().any(|finding| finding.freed_at_end) {
-                    true => String::new(),
-                    false => format!(" of the {live} that are live at the end"),
-                };
-                format!("{leaks}: {held}{of_live}.")
-            }
-        }
-    }
-
-    fn show(&self, bytes: &Estimate) -> String {
+    pub(super) fn show(&self, bytes: &Estimate) -> String {
         if self.exact {
             text::bytes(bytes.estimate)
         } else {
@@ -175,10 +168,10 @@ impl Report {
 
     fn finding(&self, text: &mut String, width: usize, finding: &Finding) {
         let line = format!(
-            "{} keeps {} of every MiB that the program allocates: +{} a minute, no sign of levelling off; {} {}",
+            "{} keeps {} of every MiB that the program allocates: {}, no sign of levelling off; {} {}",
             name(&finding.place),
             text::bytes(finding.per_mib),
-            self.show(&finding.per_minute),
+            self.growth(finding),
             if finding.freed_at_end {
                 "held, until the program's end,"
             } else {
@@ -228,12 +221,38 @@ impl Report {
         if let Some(inner) = &finding.inner {
             say(format!("allocated in {}", name(inner)));
         }
-        for part in &finding.parts {
-            let growth = text::bytes(part.per_minute.estimate.max(0.0));
+        if let Some(container) = &finding.container {
             say(format!(
-                "with {}: +{growth} a minute, holds {}",
+                "one block, reallocated {} times: from {} to {}",
+                container.steps,
+                text::bytes(container.from),
+                text::bytes(container.to)
+            ));
+        }
+        for part in &finding.parts {
+            let (growth, time) = match &part.per_minute {
+                Some(growth) => (growth, "a minute".to_owned()),
+                None => (
+                    &part.grown,
+                    format!("in {}", text::duration(finding.grown_nanos)),
+                ),
+            };
+            say(format!(
+                "with {}: +{} {time}, holds {}",
                 name(&part.place),
+                text::bytes(growth.estimate.max(0.0)),
                 text::bytes(part.held.estimate)
+            ));
+        }
+        if finding.is_of_reused_types() && finding.taken_over.is_empty() {
+            say("CPython uses blocks of these types again without freeing them: lines that drop such objects may have \
+                 allocated more of these, and lines that keep them may hold some".to_owned());
+        }
+        for part in &finding.taken_over {
+            say(format!(
+                "{} of this growth are blocks of {}, whose objects die: CPython uses such blocks again without freeing them",
+                text::bytes(part.grown.estimate.max(0.0)),
+                name(&part.place)
             ));
         }
         if !finding.callers.is_empty() {
@@ -246,6 +265,7 @@ impl Report {
         let reused = ": CPython keeps freed blocks of these types for later use, so these may be such a stock, or belong to another line now";
         let otherwise = match finding.verdict {
             Verdict::Reused => reused.to_owned(),
+            Verdict::Grew => format!(", {}", self.growth(finding)),
             _ => String::new(),
         };
         let more = finding.more_minutes.map_or(otherwise, |minutes| {
@@ -271,38 +291,6 @@ impl Report {
             text::bytes(finding.held.estimate)
         );
         indented(text, &line, width);
-    }
-}
-
-impl Heap {
-    fn sentence(&self) -> String {
-        let number = self.after_collections.len();
-        let ends = self
-            .after_collections
-            .first()
-            .zip(self.after_collections.last());
-        match (self.grows, ends) {
-            (Some(grows), Some((first, last))) => {
-                let range = format!(
-                    "from {} to {} after {number} major collections",
-                    text::bytes(first.1 as f64),
-                    text::bytes(last.1 as f64)
-                );
-                if grows {
-                    let growth = text::bytes(self.bytes_per_minute);
-                    format!(
-                        "The heap grows, {range}: +{growth} a minute (p = {:.1e}). Something leaks.",
-                        self.p
-                    )
-                } else {
-                    format!("The heap does not keep growing: {range}.")
-                }
-            }
-            _ => format!(
-                "There is not enough data on the heap: it had {number} major collections after its start-up, and 5 are \
-                 needed. Run for longer."
-            ),
-        }
     }
 }
 
@@ -354,6 +342,7 @@ fn why(verdict: Verdict) -> &'static str {
         Verdict::TooFew => "has too few samples to tell",
         Verdict::LevelledOff
         | Verdict::Leak
+        | Verdict::Grew
         | Verdict::NotEnoughData
         | Verdict::Suspect
         | Verdict::Reused => "has levelled off",
@@ -375,15 +364,6 @@ fn holder(text: &mut String, width: usize, holder: &Holder) {
         None => text.push_str(&named_place(&at.function, &at.file, at.line, "", left)),
     }
     text.push('\n');
-}
-
-fn held_in_all(finding: &Finding) -> f64 {
-    finding.held.estimate
-        + finding
-            .parts
-            .iter()
-            .map(|part| part.held.estimate)
-            .sum::<f64>()
 }
 
 fn with_share<T>(share: &Share<T>, show: impl Fn(&T) -> String) -> String {

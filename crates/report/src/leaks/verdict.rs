@@ -7,6 +7,7 @@
 
 use serde::Serialize;
 
+use super::containers::Course;
 use super::growth::{CELLS, Growth};
 
 /// Smaller sites get no verdict, in bytes.
@@ -14,6 +15,9 @@ pub const SMALLEST: f64 = 16.0 * 1024.0;
 
 /// A site that holds fewer periods than this may leak although it seems to stay constant.
 pub const FEW: f64 = 12.0;
+
+/// A burst of fewer periods may be a leak: its samples are near each other by chance. A single one always is.
+pub(crate) const FEW_AT_ONCE: f64 = 2.5;
 
 /// A site that first allocates after this part of the run is too new to judge.
 const TOO_NEW: f64 = 0.75;
@@ -50,6 +54,9 @@ const CONTAINER: (f64, f64) = (0.15, 4.0);
 pub enum Verdict {
     /// They grow, without a sign that the growth ends.
     Leak,
+    /// They grew while the program ran, without a sign that the growth ends; but the program is not seen to repeat its work, so
+    /// they may be a result that is being built.
+    Grew,
     /// They may grow: there are too few samples, or the site is too new.
     NotEnoughData,
     /// They grow, but CPython keeps blocks of such objects for reuse: the blocks may be in a free
@@ -80,6 +87,8 @@ pub enum Verdict {
 pub(crate) struct Evidence {
     pub(crate) work: Growth,
     pub(crate) time: Growth,
+    /// The growth of a container that makes up most of what is held, if that goes on until the end.
+    pub(crate) container: Option<Course>,
     /// The positions, by work, at which the first and the last tenth of what is held were born.
     pub(crate) born: (f64, f64),
     /// Whether the objects belong to modules that were imported.
@@ -100,6 +109,16 @@ impl Evidence {
         }
         if self.import {
             return Verdict::Imported;
+        }
+        if let Some(course) = &self.container
+            && course.grown[1] >= SMALLEST
+        {
+            // Its size is known, so there is nothing to test.
+            return if work.start > TOO_NEW {
+                Verdict::NotEnoughData
+            } else {
+                Verdict::Leak
+            };
         }
         let grows = work.net_late() > SMALLEST / 3.0
             && work.late_p() <= LEVEL

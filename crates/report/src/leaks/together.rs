@@ -1,0 +1,67 @@
+//! A leak that several processes have, told once: the workers of a server run the same lines.
+
+use serde::Serialize;
+
+use super::Report;
+use super::findings::{Finding, Place};
+use crate::estimate::Estimate;
+
+/// A leak, and the processes in which it was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Together {
+    /// The line that allocates most of it, in the process where it is largest.
+    pub place: Place,
+    /// The numbers of the processes, the one that holds most first.
+    pub processes: Vec<u32>,
+    /// Bytes alive at the end, in all of them.
+    pub held: Estimate,
+    /// Growth in bytes, in all of them.
+    pub grown: Estimate,
+    /// The same in bytes a minute; `None` if one of the runs is too short to say so.
+    pub per_minute: Option<Estimate>,
+}
+
+/// The findings of all processes. Those of one function are one.
+pub(super) fn of(reports: &[Report]) -> Vec<Together> {
+    let mut found: Vec<(u32, &Finding)> = reports
+        .iter()
+        .flat_map(|report| report.findings.iter().map(|finding| (report.pid, finding)))
+        .collect();
+    found.sort_by(|one, other| other.1.held.estimate.total_cmp(&one.1.held.estimate));
+    let mut all: Vec<Together> = Vec::new();
+    for (pid, finding) in found {
+        let same = all.iter_mut().find(|one| {
+            one.place.is_in_the_function_of(&finding.place) && !one.processes.contains(&pid)
+        });
+        match same {
+            Some(one) => {
+                one.processes.push(pid);
+                one.held = sum(&one.held, &finding.held);
+                one.grown = sum(&one.grown, &finding.grown);
+                let both = one.per_minute.as_ref().zip(finding.per_minute.as_ref());
+                one.per_minute = both.map(|(one, other)| sum(one, other));
+            }
+            None => all.push(Together {
+                place: finding.place.clone(),
+                processes: vec![pid],
+                held: finding.held,
+                grown: finding.grown,
+                per_minute: finding.per_minute,
+            }),
+        }
+    }
+    all.sort_by(|one, other| other.held.estimate.total_cmp(&one.held.estimate));
+    all
+}
+
+/// The sum of two independent estimates.
+fn sum(one: &Estimate, other: &Estimate) -> Estimate {
+    let estimate = one.estimate + other.estimate;
+    let low = (one.estimate - one.low).hypot(other.estimate - other.low);
+    let high = (one.high - one.estimate).hypot(other.high - other.estimate);
+    Estimate {
+        estimate,
+        low: estimate - low,
+        high: estimate + high,
+    }
+}
