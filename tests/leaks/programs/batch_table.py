@@ -2,7 +2,7 @@
 
 
 def load():
-    return [(number, f"name {number}", number * 0.5) for number in range(20000)]
+    return [(number, f"name {number}", number * 0.5) for number in range(200000)]
 
 
 def compute(table, turn):

@@ -2,6 +2,8 @@
 
 import collections
 
+from pacing import rounds
+
 RECENT = collections.deque(maxlen=12)
 
 
@@ -11,5 +13,5 @@ def batch(number):
     return len(objects)
 
 
-for number in range(150):
+for number in rounds(600):
     batch(number)

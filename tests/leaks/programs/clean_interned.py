@@ -3,6 +3,8 @@
 import random
 import sys
 
+from pacing import rounds
+
 RANDOM = random.Random(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
 NAMES = {}
 
@@ -13,5 +15,5 @@ def handle():
     return len([str(k) for k in range(20)])
 
 
-for _ in range(16000):
+for _ in rounds(16000):
     handle()

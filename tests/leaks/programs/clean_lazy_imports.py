@@ -2,6 +2,8 @@
 
 import importlib
 
+from pacing import rounds
+
 MODULES = """
 argparse ast base64 bisect calendar cmd code codecs colorsys configparser csv decimal difflib dis
 email.message fractions getopt gettext glob gzip html.parser http.client imaplib json mailbox
@@ -17,5 +19,5 @@ def handle(number):
     return len([str(k) for k in range(60)])
 
 
-for number in range(6000):
+for number in rounds(6000):
     handle(number)

@@ -2,6 +2,8 @@
 
 import collections
 
+from pacing import rounds
+
 RING = collections.deque(maxlen=2000)
 
 
@@ -15,5 +17,5 @@ def handle(number):
     return len([str(k) for k in range(40)])
 
 
-for number in range(8000):
+for number in rounds(8000):
     handle(number)

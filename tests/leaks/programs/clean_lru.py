@@ -2,6 +2,8 @@
 
 import collections
 
+from pacing import rounds
+
 CACHE = collections.OrderedDict()
 
 
@@ -12,5 +14,5 @@ def handle(number):
     return len([str(k) for k in range(40)])
 
 
-for number in range(6000):
+for number in rounds(6000):
     handle(number)

@@ -4,6 +4,8 @@ import functools
 import random
 import sys
 
+from pacing import rounds
+
 RANDOM = random.Random(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
 WORDS = ["and", "or", "not", "a", "b", "c", "d", "e"]
 
@@ -18,5 +20,5 @@ def handle():
     return len(parse(sentence)) + len([str(k) for k in range(30)])
 
 
-for _ in range(10000):
+for _ in rounds(10000):
     handle()

@@ -3,6 +3,8 @@
 import random
 import sys
 
+from pacing import rounds
+
 RANDOM = random.Random(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
 
 
@@ -29,7 +31,7 @@ class Pool:
 
 POOL = Pool()
 BUSY = []
-for _ in range(12000):
+for _ in rounds(12000):
     if BUSY and (len(BUSY) > 60 or RANDOM.random() < 0.5):
         POOL.give(BUSY.pop(int(RANDOM.random() * len(BUSY))))
     else:

@@ -2,6 +2,8 @@
 
 import collections
 
+from pacing import rounds
+
 QUEUE = collections.deque()
 
 
@@ -14,7 +16,7 @@ def consume():
     return [str(k) for k in range(20)], item
 
 
-for number in range(6000):
+for number in rounds(6000):
     for _ in range(2 if number < 3000 else 1):
         produce(number)
     for _ in range(1 if number < 3000 else 2):

@@ -1,5 +1,7 @@
 """Two generations of a cache: every thousand requests the older one is dropped."""
 
+from pacing import rounds
+
 
 class Cache:
     def __init__(self):
@@ -24,5 +26,5 @@ def handle(number):
     return len([str(k) for k in range(40)])
 
 
-for number in range(9000):
+for number in rounds(9000):
     handle(number)

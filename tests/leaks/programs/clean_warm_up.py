@@ -1,5 +1,7 @@
 """A service that fills its tables when it starts, and then serves."""
 
+from pacing import rounds
+
 TABLES = {}
 
 
@@ -13,5 +15,5 @@ def handle(number):
 
 
 warm_up()
-for number in range(8000):
+for number in rounds(8000):
     handle(number)

@@ -2,6 +2,8 @@
 
 import weakref
 
+from pacing import rounds
+
 REGISTRY = weakref.WeakValueDictionary()
 
 
@@ -22,5 +24,5 @@ def handle(number):
     return len([str(k) for k in range(40)])
 
 
-for number in range(8000):
+for number in rounds(8000):
     handle(number)

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from pacing import rounds
+
 TASKS = set()
 
 
@@ -18,7 +20,7 @@ async def handle(number):
 
 
 async def main():
-    for number in range(5000):
+    for number in rounds(20000):
         await handle(number)
 
 

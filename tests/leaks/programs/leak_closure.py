@@ -1,5 +1,7 @@
 """Callbacks for later hold what they were made with."""
 
+from pacing import rounds
+
 PENDING = []
 
 
@@ -17,6 +19,6 @@ def work(number):
     return sorted(str(k * number % 997) for k in range(60))
 
 
-for number in range(5000):
+for number in rounds(12000):
     work(number)
     schedule(b"%d" % number)

@@ -2,6 +2,8 @@
 
 import gc
 
+from pacing import rounds
+
 gc.disable()
 
 
@@ -20,5 +22,5 @@ def handle(number):
     return sum(len(str(k)) for k in range(60))
 
 
-for number in range(4000):
+for number in rounds(6000):
     handle(number)

@@ -3,6 +3,8 @@
 import atexit
 import functools
 
+from pacing import rounds
+
 
 def nothing(buffer):
     return None
@@ -15,5 +17,5 @@ def handle(number):
     return number
 
 
-for number in range(5000):
+for number in rounds(16000):
     handle(number)

@@ -2,6 +2,8 @@
 
 import os
 
+from pacing import rounds
+
 KEPT = []
 
 
@@ -13,7 +15,7 @@ def handle(worker, number):
 
 
 def serve(worker):
-    for number in range(4000):
+    for number in rounds(16000):
         handle(worker, number)
 
 

@@ -2,6 +2,8 @@
 
 import logging
 
+from pacing import rounds
+
 
 class Keep(logging.Handler):
     def __init__(self):
@@ -23,5 +25,5 @@ def handle(number):
     log.info("request %d took %d", number, len(work))  # LEAK
 
 
-for number in range(6000):  # LEAK
+for number in rounds(8000):  # LEAK
     handle(number)

@@ -2,6 +2,8 @@
 
 import collections
 
+from pacing import rounds
+
 
 class Topics:
     def __init__(self):
@@ -22,7 +24,7 @@ class Topics:
 
 def main():
     topics = Topics()
-    for number in range(12000):
+    for number in rounds(100000):
         key = topics.subscribe(f"topic-{number % 20}")
         topics.live[key]["queue"].extend([str(k) for k in range(30)])
         topics.cancel(key)

@@ -3,6 +3,8 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from pacing import rounds
+
 LOCAL = threading.local()
 
 
@@ -15,5 +17,6 @@ def job(number):
 
 
 with ThreadPoolExecutor(3) as pool:
-    for start in range(0, 6000, 100):
-        list(pool.map(job, range(start, start + 100)))  # LEAK
+    for number in rounds(300):
+        start = number * 40
+        list(pool.map(job, range(start, start + 40)))  # LEAK

@@ -1,5 +1,7 @@
 """Errors are collected with their tracebacks, and these hold the frames with all that is in them."""
 
+from pacing import rounds
+
 ERRORS = []
 
 
@@ -18,5 +20,5 @@ def handle(number):
         return []
 
 
-for number in range(6000):
+for number in rounds(16000):
     handle(number)

@@ -2,6 +2,8 @@
 
 import json
 
+from pacing import rounds
+
 CACHE = {}
 
 
@@ -15,5 +17,5 @@ def handle(user):
     return len(CACHE[user])
 
 
-for number in range(6000):  # LEAK
+for number in rounds(20000):  # LEAK
     handle(number)

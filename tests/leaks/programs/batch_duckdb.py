@@ -1,0 +1,5 @@
+"""Only imports a large package."""
+
+import duckdb
+
+print(duckdb.__version__)
