@@ -70,15 +70,22 @@ def judge(
     period: str = "auto",
     seconds: float = 60,
 ) -> Outcome:
-    """Profiles a program once and asks what leaks. Without waiting, that its work is repeated has to be said."""
+    """Profiles a program once, in a folder of its own, and asks what leaks.
+
+    A profile that is there already is asked. Without waiting, that the work is repeated has to be said.
+    """
     interpreter = interpreter or harness.cpythons()[0]
     path = PROGRAMS / f"{name}.py"
-    out = folder / f"{name}.{seed}.nthb"
-    # A period that follows the program excludes a seed.
-    chance = [] if period == "auto" else ["--seed", str(seed)]
-    words = ["run", "-q", "--every", period, *chance, "-o", out, path, str(seed)]
-    interpreter.nthbyte(*words, folder=folder, environment={"NTHBYTE_TEST_SECONDS": str(seconds)}).ok()
-    profiles = sorted(folder.glob(f"{name}.{seed}*.nthb"))
+    folder = folder / f"{name}.{seed}"
+    if not (folder / "done").exists():
+        folder.mkdir(exist_ok=True)
+        # A period that follows the program excludes a seed.
+        chance = [] if period == "auto" else ["--seed", str(seed)]
+        words = ["run", "-q", "--every", period, *chance, "-o", "app.nthb", path, str(seed)]
+        environment = {"NTHBYTE_TEST_SECONDS": str(seconds)}
+        interpreter.nthbyte(*words, folder=folder, environment=environment).ok()
+        (folder / "done").touch()
+    profiles = sorted(folder.glob("*.nthb"))
     options = ["--repeated"] if seconds == 0 else []
     done = harness.run([str(command), "leaks", "--json", "--fail", *options, *map(str, profiles)], folder)
     assert done.status in (0, 1), done.err
@@ -99,8 +106,6 @@ def judge(
         names_it = any(place["line"] in lines and Path(place["file"]).name == path.name for place in places)
         right |= number == 0 and names_it
         beside += not (names_it or pacing)
-    for profile in profiles:
-        profile.unlink()
     return Outcome(
         accused, any(profile["undecided"] for profile in report["profiles"]), right, beside, report
     )
@@ -170,15 +175,20 @@ def main() -> None:
     parser.add_argument("--command", type=Path, default=harness.COMMAND)
     parser.add_argument("--write", type=Path, help="the page into which the table goes")
     parser.add_argument("--period", default="auto")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for the profiles; those that are there are asked again"
+    )
     parser.add_argument("--at-once", type=int, default=8, help="services that run at the same time")
     parser.add_argument("programs", nargs="*")
     options = parser.parse_args()
     chosen = options.programs or names()
     services = [name for name in chosen if not name.startswith("batch")]
     jobs = [name for name in chosen if name.startswith("batch")]
-    with tempfile.TemporaryDirectory() as folder:
-        rows = list(_rows(services, options, Path(folder), options.at_once))
-        rows += _rows(jobs, options, Path(folder), 1)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or Path(temporary)
+        folder.mkdir(exist_ok=True)
+        rows = list(_rows(services, options, folder, options.at_once))
+        rows += _rows(jobs, options, folder, 1)
     if options.write:
         _write(options.write, rows)
 

@@ -10,6 +10,7 @@ mod memory;
 mod memory_before;
 mod peak;
 mod processes;
+mod rounds;
 mod selection;
 mod sides;
 mod summary;

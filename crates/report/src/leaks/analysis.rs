@@ -268,18 +268,35 @@ impl<'a> Analysis<'a> {
         lives: &[&Life],
         of: impl Fn(&Life) -> Option<T>,
     ) -> Vec<Share<T>> {
+        self.net_shares(lives, &[], of)
+    }
+
+    /// The same for what was gained less what was lost; groups that have lost more are left out.
+    pub(super) fn net_shares<T: Ord>(
+        &self,
+        gained: &[&Life],
+        lost: &[&Life],
+        of: impl Fn(&Life) -> Option<T>,
+    ) -> Vec<Share<T>> {
         let mut sums: BTreeMap<T, f64> = BTreeMap::new();
-        for life in lives {
-            if let Some(what) = of(life) {
-                *sums.entry(what).or_default() += self.weight(life);
+        let mut whole = 0.0;
+        for (lives, sign) in [(gained, 1.0), (lost, -1.0)] {
+            for life in lives {
+                let weight = sign * self.weight(life);
+                whole += weight;
+                if let Some(what) = of(life) {
+                    *sums.entry(what).or_default() += weight;
+                }
             }
         }
-        let whole: f64 = lives.iter().map(|life| self.weight(life)).sum();
+        let positive: f64 = sums.values().filter(|sum| **sum > 0.0).sum();
+        let whole = whole.max(positive).max(f64::MIN_POSITIVE);
+        let grown = sums.into_iter().filter(|(_, sum)| *sum > 0.0);
         let share = |(what, sum): (T, f64)| Share {
             what,
-            share: sum / whole.max(f64::MIN_POSITIVE),
+            share: sum / whole,
         };
-        let mut shares: Vec<Share<T>> = sums.into_iter().map(share).collect();
+        let mut shares: Vec<Share<T>> = grown.map(share).collect();
         shares.sort_by(|one, other| other.share.total_cmp(&one.share));
         shares
     }

@@ -47,10 +47,9 @@ impl Analysis<'_> {
         self.join(findings)
     }
 
-    /// For the candidates of one function: its lines if they make up most of it, else the function.
+    /// For the candidates of one function: the function if it is one of them, else its lines.
     fn most_specific(&self, numbers: &[usize]) -> Vec<usize> {
         let site = |number: usize| &self.sites.sites[self.candidates[number].site];
-        let held = |number: usize| self.candidates[number].evidence.work.held();
         let mut lines: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for &number in numbers {
             if site(number).level != Level::Function {
@@ -72,14 +71,8 @@ impl Analysis<'_> {
             .iter()
             .copied()
             .find(|&number| site(number).level == Level::Function);
-        match whole {
-            Some(whole)
-                if chosen.iter().map(|&line| held(line)).sum::<f64>() < 0.5 * held(whole) =>
-            {
-                vec![whole]
-            }
-            _ => chosen,
-        }
+        // Lines with too few samples for a verdict of their own grow too.
+        whole.map_or(chosen, |whole| vec![whole])
     }
 
     fn finding(
@@ -125,7 +118,7 @@ impl Analysis<'_> {
             .collect();
         let (mut held, mut gained, mut lost) =
             (Totals::default(), Totals::default(), Totals::default());
-        let mut kept: Vec<&Life> = Vec::new();
+        let (mut kept, mut gone): (Vec<&Life>, Vec<&Life>) = (Vec::new(), Vec::new());
         for life in self.lives(&numbers) {
             let (birth, death) = (f64::from(life.birth[1]), f64::from(life.death[1]));
             let samples = &self.profile.samples;
@@ -140,13 +133,19 @@ impl Analysis<'_> {
                         gained.add(&totals);
                     }
                 }
-            } else if birth <= start && death > start && !is_container {
-                lost.add(&totals);
+            } else if birth <= start && death > start {
+                gone.push(life);
+                if !is_container {
+                    lost.add(&totals);
+                }
             }
         }
         let mut grown = difference(&self.estimator.bytes(&gained), &self.estimator.bytes(&lost));
         if let Some((course, _)) = &container {
             let [low, estimate, high] = course.grown;
+            if gained.samples + lost.samples == 0 {
+                grown = Estimate::exact(0.0);
+            }
             grown = Estimate {
                 estimate: grown.estimate + estimate,
                 low: grown.low + low,
@@ -159,7 +158,7 @@ impl Analysis<'_> {
             self.profile.end
         };
         let grown_nanos = (until.0 as f64 - self.clocks.nanos_of_work(start)).max(1.0) as u64;
-        let lines = self.shares(&kept, |life| {
+        let lines = self.net_shares(&kept, &gone, |life| {
             let own = self.sites.frames.own[self.stack(life).index()];
             self.place(own.frame)
         });

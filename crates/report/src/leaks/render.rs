@@ -201,6 +201,7 @@ impl Report {
         };
         let samples = text::counted(finding.samples, "live sample");
         let chance = match self.heap {
+            None if finding.container.is_some() => String::new(),
             None => format!(
                 " · by chance: p = {:.1e}, adjusted {:.1e}",
                 finding.p, finding.adjusted_p
