@@ -40,5 +40,6 @@ pub use lines::LineTable;
 pub use load::UNKNOWN;
 pub use meta::{Distances, Meta, Method, Source, SourceKind, Unit};
 pub use model::Profile;
+pub use processes::extension;
 pub use reader::{Block, Gap, ReadError, Reader};
 pub use writer::{Writer, create, create_new};

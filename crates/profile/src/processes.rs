@@ -15,13 +15,15 @@ use crate::meta::Meta;
 use crate::varint::{put, take};
 
 /// Kinds of events about processes. The first two are in merged files only.
-pub(crate) mod extension {
+pub mod extension {
     /// A process, as JSON: the threads that are defined after it belong to it.
     pub(crate) const PROCESS: u8 = 64;
     /// Memory totals of one process.
     pub(crate) const PROCESS_MEMORY: u8 = 65;
     /// Why the process or its session ended early, as text.
     pub(crate) const ENDED_BY: u8 = 66;
+    /// A note on the run, as those of the header, as text: something that became known while it went on.
+    pub const NOTE: u8 = 67;
 }
 
 /// The largest total size of the JSON for the processes of one file, in bytes. It limits the memory

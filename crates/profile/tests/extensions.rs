@@ -58,6 +58,31 @@ fn what_ended_a_process_is_read_and_cut() {
 }
 
 #[test]
+fn a_note_is_added_to_those_of_the_header_once() {
+    let mut writer = writer();
+    let before = Synthetic::default().meta().notes;
+    let long = "x".repeat((1 << 10) + 1);
+    for text in ["dear", &long, "dear"] {
+        let note = extension(nthbyte_profile::extension::NOTE, text.as_bytes());
+        writer.write(&note).expect("memory");
+    }
+    let notes = read(writer).processes[0].meta.notes.clone();
+    let expected = ["dear".to_owned(), "x".repeat(1 << 10)];
+    assert_eq!(notes, [&before[..], &expected].concat());
+}
+
+#[test]
+fn not_more_notes_are_read_than_a_report_can_show() {
+    let mut writer = writer();
+    for number in 0..1000 {
+        let text = number.to_string();
+        let note = extension(nthbyte_profile::extension::NOTE, text.as_bytes());
+        writer.write(&note).expect("memory");
+    }
+    assert_eq!(read(writer).processes[0].meta.notes.len(), 32);
+}
+
+#[test]
 fn what_ended_a_file_replaces_its_end() {
     let mut writer = writer();
     for blocks in 0..3 {

@@ -275,6 +275,20 @@ impl Pace {
         self.present.of(Kind::Own)
     }
 
+    /// What the profile is to say of a cost that trials have found, once for each kind.
+    #[inline]
+    pub(crate) const fn take_note(&mut self) -> Option<&'static str> {
+        match self.trial.take_news() {
+            None => None,
+            Some(Kind::Own) => Some(
+                "samples cost the program more than their recording shows, so their period was made longer",
+            ),
+            Some(Kind::Native) => Some(
+                "samples of native memory cost the program more than their recording shows, so their period was made longer",
+            ),
+        }
+    }
+
     pub(crate) const fn native_period(&self) -> u64 {
         self.present.of(Kind::Native)
     }

@@ -1,9 +1,10 @@
 //! The records in the ring: events that own their text.
 
 use nthbyte_profile::event::{
-    Allocation, Code, Collection, CollectionKind, CpuSample, Event, Label, LabelSetId, Lines,
-    Memory, Nanos, Node, SampleId, SourceId, Thread, ThreadId, TypeName,
+    Allocation, Code, Collection, CollectionKind, CpuSample, Event, Extension, Label, LabelSetId,
+    Lines, Memory, Nanos, Node, SampleId, SourceId, Thread, ThreadId, TypeName,
 };
+use nthbyte_profile::extension::NOTE;
 use rtrb::Consumer;
 
 /// An event on its way to the writer thread. A record has 56 bytes; the ring holds thousands.
@@ -62,6 +63,8 @@ pub(crate) enum Bulky {
         value: String,
     },
     Memory(Memory),
+    /// A note on the run.
+    Note(&'static str),
 }
 
 const _: () = assert!(size_of::<Record>() <= 56);
@@ -177,6 +180,10 @@ impl Bulky {
                 value,
             }),
             Self::Memory(memory) => Event::Memory(*memory),
+            Self::Note(text) => Event::Extension(Extension {
+                kind: NOTE,
+                bytes: text.as_bytes(),
+            }),
         }
     }
 }

@@ -280,6 +280,9 @@ impl Recorder {
         if let Some(periods) = self.pace.look(now, &self.slot.spent, is_crowded) {
             self.change_periods(periods);
         }
+        if let Some(note) = self.pace.take_note() {
+            self.push_or_count(Record::bulky(Bulky::Note(note)), LostKind::Other);
+        }
     }
 
     /// Ends the timing of a recording.
@@ -329,13 +332,11 @@ impl Recorder {
         Some(())
     }
 
-    /// Counts a pushed sample for the pace.
     #[inline]
     pub(crate) fn sampled(&mut self, source: SourceId, block: u64, period: u64) {
         self.pace.sampled(self.kind(source.index()), block, period);
     }
 
-    /// The kind of a source of allocations.
     #[inline]
     fn kind(&self, source: usize) -> Kind {
         match self.native_sources >> source.min(63) & 1 {

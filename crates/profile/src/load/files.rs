@@ -11,6 +11,8 @@ use crate::processes::{self, Process, ProcessId, extension};
 
 /// The longest text that says what ended a process, in bytes.
 const LONGEST_REASON: usize = 1 << 10;
+/// With so many notes, no more are read.
+const MOST_NOTES: usize = 32;
 
 /// The total size in bytes of the events [`composition::COMPOSITION`] of one file that are kept. It limits the memory of a
 /// reader.
@@ -60,6 +62,7 @@ impl Loader {
             extension::PROCESS => self.process(extension.bytes),
             extension::PROCESS_MEMORY => self.process_memory(extension.bytes),
             extension::ENDED_BY => self.ended_by(extension.bytes),
+            extension::NOTE => self.note(extension.bytes),
             composition::COMPOSITION => self.composition(extension.bytes),
             composition::ARENAS => self.arenas(extension.bytes),
             activity::ACTIVITY => self.activity(extension.bytes),
@@ -94,6 +97,17 @@ impl Loader {
         let text = &text[..text.len().min(LONGEST_REASON)];
         let process = self.profile.processes.get_mut(self.process.index())?;
         process.ended_by = Some(String::from_utf8_lossy(text).into_owned());
+        Some(())
+    }
+
+    /// Reads a note. Each text is kept once, and only the first few: a file may contain anything.
+    fn note(&mut self, text: &[u8]) -> Option<()> {
+        let text = String::from_utf8_lossy(&text[..text.len().min(LONGEST_REASON)]);
+        let process = self.profile.processes.get_mut(self.process.index())?;
+        let notes = &mut process.meta.notes;
+        if notes.len() < MOST_NOTES && notes.iter().all(|known| *known != text) {
+            notes.push(text.into_owned());
+        }
         Some(())
     }
 

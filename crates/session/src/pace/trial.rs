@@ -168,6 +168,7 @@ struct Found {
     /// The cost of a sample that was found, in nanoseconds; 0 if it is less than what the clocks say.
     cost: f64,
     half_life: f64,
+    is_news: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -193,6 +194,7 @@ impl Trial {
                     evidence: Evidence::NONE,
                     cost: 0.0,
                     half_life: HALF_LIFE / 2.0,
+                    is_news: false,
                 }
             }; 2],
         }
@@ -231,6 +233,18 @@ impl Trial {
     #[cfg(test)]
     pub(super) fn found(&self) -> [f64; 2] {
         self.found.map(|found| found.cost)
+    }
+
+    /// A kind whose samples were found to be dear for the first time, once.
+    pub(super) const fn take_news(&mut self) -> Option<Kind> {
+        let [own, native] = &mut self.found;
+        if std::mem::replace(&mut own.is_news, false) {
+            Some(Kind::Own)
+        } else if std::mem::replace(&mut native.is_news, false) {
+            Some(Kind::Native)
+        } else {
+            None
+        }
     }
 
     /// Ends a stretch at a decision: of so much CPU time and time. `has_changed`: whether the decided periods have. Returns the
@@ -336,6 +350,8 @@ impl Trial {
             .add(difference, (usual - less) / (a + b), chance);
         if let Some(cost) = found.evidence.cost_beyond(measured.max(found.cost)) {
             found.cost = cost;
+            // Until then, it has its first value.
+            found.is_news |= found.half_life < HALF_LIFE;
             found.half_life = (found.half_life * 2.0).min(LONGEST_HALF_LIFE);
             found.evidence = Evidence::NONE;
         }

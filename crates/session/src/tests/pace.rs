@@ -7,6 +7,7 @@ use nthbyte_profile::event::{Allocation, LostKind, Nanos};
 
 use super::{LONGEST, Profile, a_function, an_allocation, in_child, one_at_a_time};
 use crate::pace::FIRST_PERIOD;
+use crate::record::{Bulky, Record};
 use crate::{Config, Session};
 
 fn start(path: &Path) -> Session {
@@ -152,4 +153,21 @@ fn a_child_goes_on_with_the_period() {
         assert_eq!(Profile::read(&child).periods, [period]);
     });
     assert!(is_well);
+}
+
+/// What became known while the session went on is a note of the profile.
+#[test]
+fn a_note_is_in_the_profile() {
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("note");
+    let session = start(&path);
+    let recording = session.record(LostKind::Other).unwrap();
+    let note = Record::bulky(Bulky::Note("dear"));
+    recording.recorder.push_or_count(note, LostKind::Other);
+    drop(recording);
+    session.finish(None);
+    let file = std::fs::File::open(&path).unwrap();
+    let profile = nthbyte_profile::Profile::read(file).unwrap();
+    assert_eq!(profile.processes[0].meta.notes, ["dear"]);
 }

@@ -68,8 +68,12 @@ fn samples_that_take_most_of_the_time_are_found_in_seconds() {
     };
     for seed in 1..20 {
         let mut program = program(seed);
+        assert_eq!(program.pace.take_note(), None);
         program.run(phase, 3.0);
         assert!(has_found(&program), "seed {seed}");
+        let note = program.pace.take_note();
+        assert!(note.is_some_and(|note| note.contains("native memory")));
+        assert_eq!(program.pace.take_note(), None);
         program.run(phase, 2.0);
         let (paid, cpu) = (program.paid, program.cpu);
         program.run(phase, 10.0);
