@@ -107,7 +107,8 @@ impl Selecting {
 #[allow(rustdoc::broken_intra_doc_links)]
 #[derive(Args)]
 pub struct Frames {
-    /// Show the frames of the machinery of imports and of the launcher. This is the default where a file or JSON is written.
+    /// Show the frames of the machinery of imports and of the launcher. This is the default where a file or JSON is written; the Firefox
+    /// Profiler gets those of imports only.
     #[arg(long, conflicts_with = "fold_frames")]
     all_frames: bool,
     /// Leave them out: what they allocated is shown as [import] and [launcher]. This is the default in the terminal.

@@ -23,11 +23,17 @@ struct View {
 
 impl View {
     fn start() -> Self {
+        Self::start_with(&[], |page| page.strip_prefix(PROFILER))
+    }
+
+    /// With options. `rest` takes away the origin of the page.
+    fn start_with(options: &[&str], rest: impl Fn(&str) -> Option<&str>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let profile = folder.path().join("app.nthb");
         write_profile(&profile);
         let mut child = Command::new(env!("CARGO_BIN_EXE_nthbyte"))
             .args(["view", "--no-browser"])
+            .args(options)
             .arg(&profile)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -39,14 +45,17 @@ impl View {
             .read_line(&mut page)
             .expect("a line of text");
         let page = page.trim_end().to_owned();
-        let local = page
-            .strip_prefix("https://profiler.firefox.com/from-url/http%3A%2F%2F")
+        let local = rest(&page).expect("the page's origin");
+        let local = local
+            .strip_prefix("/from-url/http%3A%2F%2F")
             .expect("the page's address");
         let local = local.replace("%3A", ":").replace("%2F", "/");
         let (local, tab) = local
             .split_once("/calltree/")
             .expect("the inverted call tree");
-        assert_eq!(tab, "?invertCallstack&v=17");
+        if options.is_empty() {
+            assert_eq!(tab, "?invertCallstack&v=17");
+        }
         let (address, path) = local.split_once('/').expect("an address and a path");
         Self {
             child,
@@ -215,6 +224,60 @@ fn the_answer_to_a_preflight_permits_only_what_was_asked() {
     );
     let (_, head, _) = request(&[]);
     assert!(!head.contains("private-network"), "{head}");
+}
+
+#[test]
+fn a_copy_of_the_page_reads_the_profile_instead_of_the_official_one() {
+    let copy = "http://profiler.corp:4243";
+    let view = View::start_with(
+        &["--call-tree", "--profiler", "http://Profiler.corp:4243/"],
+        |page| page.strip_prefix(copy),
+    );
+    assert!(view.page.ends_with("/calltree/?v=17"), "{}", view.page);
+    let line = format!("GET {} HTTP/1.1", view.path);
+    let host = format!("Host: {}", view.host());
+    let (status, head, _) = view.ask(&[&line, &host, &format!("Origin: {copy}")]);
+    assert_eq!(status, 200);
+    assert!(
+        head.contains(&format!("access-control-allow-origin: {copy}\r\n")),
+        "{head}"
+    );
+    let host = view.host();
+    for origin in [
+        PROFILER,
+        "http://profiler.corp",
+        "https://profiler.corp:4243",
+    ] {
+        let status = view.ask_but("GET", &view.path, Some(&host), Some(origin));
+        assert_eq!(status, 403, "{origin}");
+    }
+}
+
+#[test]
+fn a_copy_in_a_folder_is_served_from_here() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("index.html"), "the page").expect("a file");
+    let path = folder.path().to_str().expect("text");
+    let place = std::cell::Cell::new(0);
+    let view = View::start_with(&["--profiler", path], |page| {
+        let port = page.strip_prefix("http://127.0.0.1:")?;
+        let (port, _) = port.split_once('/')?;
+        place.set(port.parse().ok()?);
+        page.strip_prefix(&format!("http://127.0.0.1:{port}"))
+    });
+    let origin = format!("http://127.0.0.1:{}", place.get());
+    let host = view.host();
+    let ask = |origin: &str| view.ask_but("GET", &view.path, Some(&host), Some(origin));
+    assert_eq!((ask(&origin), ask(PROFILER)), (200, 403));
+    let mut page = TcpStream::connect(("127.0.0.1", place.get())).expect("it listens");
+    let request = "GET /from-url/x/calltree/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    page.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    page.read_to_string(&mut answer).expect("it answers");
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.ends_with("the page"),
+        "{answer}"
+    );
 }
 
 #[test]

@@ -396,3 +396,49 @@ fn version_1_is_read() {
     assert!((sum(&cut) - 5_006_891.943_793_616).abs() < 1e-3);
     assert_eq!(cut.damage.len(), 1);
 }
+
+/// An allocation of native memory of this size at a time in microseconds.
+fn block(time: u64, size: u64) -> Event<'static> {
+    Event::Allocation(Allocation {
+        time: Nanos(time * 1000),
+        size,
+        block: size,
+        ..match allocation(5, 0) {
+            Event::Allocation(allocation) => allocation,
+            _ => unreachable!(),
+        }
+    })
+}
+
+#[test]
+fn native_memory_dies_young_by_bytes_and_not_by_collections() {
+    let source = SourceDefinition {
+        kind: "native",
+        unit: "bytes",
+        method: "preload",
+        distances: "every",
+        period: 1,
+    };
+    let freed = |sample, time: u64| Event::Freed(SampleId(sample), Nanos(time * 1000));
+    let mega = 1 << 20;
+    let profile = read(&[&[
+        THREAD,
+        Event::Source(SourceId(5), source),
+        block(10, 100), // 0: freed while nothing else is allocated
+        freed(0, 1_000_000),
+        block(1_000_001, 100), // 1: no collection follows, but two mebibytes do
+        block(1_000_002, 2 * mega), // 2: freed when one as large is there
+        block(1_000_003, 2 * mega),
+        freed(2, 1_000_004),
+        freed(1, 1_000_005),
+        block(1_000_006, 2 * mega), // 4: freed after three times its size
+        block(1_000_007, 6 * mega),
+        freed(4, 1_000_008),
+    ]]);
+    let lifetimes: Vec<Lifetime> = profile.samples.iter().map(|of| of.lifetime).collect();
+    use Lifetime::{DiedYoung, Freed, StillLive};
+    assert_eq!(
+        lifetimes,
+        [DiedYoung, Freed, DiedYoung, StillLive, Freed, StillLive]
+    );
+}

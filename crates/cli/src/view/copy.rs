@@ -64,9 +64,15 @@ fn answer(folder: &Path, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
         return response;
     }
+    let path = request.uri().path();
     // An address that is no file is one of the page's own: `/from-url/…`.
-    let file = file_of(folder, request.uri().path()).unwrap_or_else(|| folder.join("index.html"));
-    let Ok(content) = std::fs::read(&file) else {
+    let is_code = [".js", ".css", ".wasm", ".map"]
+        .iter()
+        .any(|end| path.ends_with(end));
+    let page = (!is_code).then(|| folder.join("index.html"));
+    let file = file_of(folder, path).or(page);
+    let content = file.and_then(|file| Some((std::fs::read(&file).ok()?, file)));
+    let Some((content, file)) = content else {
         *response.status_mut() = StatusCode::NOT_FOUND;
         return response;
     };

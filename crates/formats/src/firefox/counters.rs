@@ -80,7 +80,7 @@ fn of_process(export: &Export<'_>, place: Place, counters: &mut Vec<Value>) {
     let totals = [
         (HEAP_USED, used),
         (HEAP_RESERVED, series(memory, |at| at.heap_reserved)),
-        (NATIVE, native.in_use()),
+        (NATIVE, native.in_use(export.end_of(place.process))),
         (RSS, series(memory, |at| at.rss)),
     ];
     for (weight, (total, values)) in totals.into_iter().enumerate() {

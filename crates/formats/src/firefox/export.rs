@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, ThreadId, TypeId};
-use nthbyte_profile::model::{Lifetime, TimeSample};
+use nthbyte_profile::model::{Lifetime, ProcessId, TimeSample};
 
 use super::Options;
 use super::native::{Native, native_samples};
@@ -99,6 +99,14 @@ impl<'a> Export<'a> {
             sources,
             strings: RefCell::new(strings),
             meter: Meter::new((rows + 2 * profile.cpu.len()) as u64, progress),
+        }
+    }
+
+    /// The end of a process.
+    pub fn end_of(&self, process: ProcessId) -> Nanos {
+        match &self.profile.processes[..] {
+            [] | [_] => self.profile.end,
+            several => several[process.index()].end,
         }
     }
 

@@ -37,9 +37,13 @@ impl Native {
         all
     }
 
-    /// Bytes in use over time.
-    pub fn in_use(&self) -> Vec<(Nanos, u64)> {
-        summed(&self.changes)
+    /// Bytes in use over time, until the end of the process.
+    pub fn in_use(&self, end: Nanos) -> Vec<(Nanos, u64)> {
+        let mut rows = summed(&self.changes);
+        if let Some(&(last, bytes)) = rows.last() {
+            rows.push((end.max(last), bytes));
+        }
+        rows
     }
 
     /// Adds what was allocated until each time to a count of other memory. Without such a count, this is all.

@@ -38,11 +38,7 @@ impl Serialize for OneTrack<'_, '_> {
         let thread = track.thread;
         let number = profile.process_of(thread);
         let process = &profile.processes[number.index()];
-        let ended = if profile.processes.len() > 1 {
-            process.end
-        } else {
-            profile.end
-        };
+        let ended = export.end_of(number);
         let os_id = profile.threads.get(thread.index()).map_or(0, |of| of.os_id);
         object(serializer, |map| {
             // One of Firefox's own names for the kinds of its processes.
