@@ -15,6 +15,9 @@ import pytest
 import harness
 from formats.engine import Engine
 
+# Linux's number: Python has no name for it.
+CLOCK_MONOTONIC_COARSE = 6
+
 FATES = ("died young", "freed later", "survived", "still live")
 
 
@@ -140,7 +143,7 @@ def test_the_rate_of_time_samples_is_the_kernels(interpreter: harness.Interprete
     code = "n = 0\nfor i in range(2_000_000): n += i"
     words = ["run", "-q", "-o", str(profile), "--cpu", "10000", "-c", code]
     interpreter.nthbyte(*words, folder=tmp_path).ok()
-    kernel = time.clock_getres(time.CLOCK_MONOTONIC_COARSE)
+    kernel = time.clock_getres(CLOCK_MONOTONIC_COARSE)
     assert harness.firefox(profile)["meta"]["interval"] == pytest.approx(1000 * max(kernel, 1 / 10_000))
 
 
