@@ -74,7 +74,6 @@ def test_at_the_end_of_each_step(steps: int, tmp_path: Path) -> None:
         assert -0.01 * rss < rows.get(kind, 0) - truth[kind] < 0.03 * rss + (4 << 20), (kind, rows, truth)
 
 
-# The second size is sampled, the first one is not.
 GROWS = """
 import ctypes
 libc = ctypes.CDLL(None)
@@ -92,8 +91,89 @@ with open("/proc/self/status") as file:
 def test_a_block_that_grows_stays_untouched(interpreter: Interpreter, tmp_path: Path) -> None:
     """Where the program has not written, a sampled block takes no memory."""
     (tmp_path / "app.py").write_text(GROWS)
-    words = ["run", "-q", "--every", "64MiB", "-o", "out.nthb", "app.py"]
+    words = ["run", "-q", "--every", "4KiB", "-o", "out.nthb", "app.py"]
     peak = 1024 * int(interpreter.nthbyte(*words, folder=tmp_path).ok().out)
     assert peak < 300 << 20
     words = [str(COMMAND), "summary", "--json", "--domain", "native", "out.nthb"]
     assert json.loads(run(words, tmp_path).ok().out)["samples"] > 0
+
+
+# Reserves far more than it touches, in two ways; what is touched stays for a while, and then half of it is given back.
+RESERVES = """
+import ctypes, mmap, time
+libc = ctypes.CDLL(None)
+libc.calloc.argtypes, libc.calloc.restype = [ctypes.c_size_t, ctypes.c_size_t], ctypes.c_void_p
+
+def mapped():
+    one = mmap.mmap(-1, 1 << 30, flags=mmap.MAP_PRIVATE)
+    for at in range(0, 16 << 20, 4096): one[at] = 1
+    return one
+
+def cleared():
+    block = libc.calloc(1 << 30, 1)
+    ctypes.memset(block, 1, 8 << 20)
+    return block
+
+def gone():
+    one = mmap.mmap(-1, 1 << 30, flags=mmap.MAP_PRIVATE)
+    for at in range(0, 4 << 20, 4096): one[at] = 1
+    one.close()
+
+kept = mapped(), cleared()
+time.sleep(0.5)
+gone()
+kept[0].madvise(mmap.MADV_DONTNEED, 0, 8 << 20)
+"""
+
+
+def test_what_is_not_touched_is_no_memory(interpreter: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(RESERVES)
+    interpreter.nthbyte("run", "-q", "--every", "64K", "-o", "out.nthb", "app.py", folder=tmp_path).ok()
+    words = [str(COMMAND), "summary", "--json", "--domain", "native", "out.nthb"]
+    found = {row["name"]: row for row in json.loads(run(words, tmp_path).ok().out)["rows"]}
+    # A huge page may be more than what was touched of it. Of what half is given back, the rest counts again.
+    for name, allocated, alive in (("mapped", 24, 8), ("cleared", 8, 8), ("gone", 4, 0)):
+        row = found[name]
+        assert allocated << 20 <= row["total_bytes"]["estimate"] < allocated + 5 << 20, (name, row)
+        # PyPy calls C through functions of its own.
+        if not (interpreter.is_pypy and name == "cleared"):
+            assert alive << 20 <= row["alive"]["estimate"] < alive + 5 << 20, (name, row)
+    for moment in ("peak", "end"):
+        words = [str(COMMAND), "memory", "--json", "--at", moment, "out.nthb"]
+        report = json.loads(run(words, tmp_path).ok().out)
+        rows = {row["key"]: row["bytes"]["estimate"] for row in report["rows"]}
+        assert "not_resident" not in rows or rows["not_resident"] > -(4 << 20), (moment, report)
+        assert 0 < rows["mappings"] < 24 << 20 and rows["native"] < 24 << 20, (moment, report)
+
+
+def test_shared_anonymous_memory_is_a_mapping(cpython: Interpreter, tmp_path: Path) -> None:
+    """Not a part of the program, as its files are."""
+    program = "import mmap\none = mmap.mmap(-1, 32 << 20)\none.write(bytes(32 << 20))\n"
+    (tmp_path / "app.py").write_text(program)
+    cpython.nthbyte("run", "-q", "-o", "out.nthb", "app.py", folder=tmp_path).ok()
+    words = [str(COMMAND), "memory", "--json", "--at", "end", "out.nthb"]
+    rows = {row["key"]: row["bytes"]["estimate"] for row in json.loads(run(words, tmp_path).ok().out)["rows"]}
+    assert rows["mappings"] >= 32 << 20 and "shared" not in rows, rows
+
+
+# Grows for half a second, and has a quarter of it for the rest of its time.
+SHORT_PEAK = """
+import time
+def peak():
+    kept = []
+    for _ in range(48):
+        kept.append([bytes(1000) for _ in range(4000)])
+        time.sleep(0.01)
+    time.sleep(0.5)
+    return kept[:12]
+kept = peak()
+time.sleep(0.5)
+"""
+
+
+def test_a_short_peak_has_its_own_composition(cpython: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(SHORT_PEAK)
+    cpython.nthbyte("run", "-q", "-o", "out.nthb", "app.py", folder=tmp_path).ok()
+    words = [str(COMMAND), "memory", "--json", "out.nthb"]
+    report = json.loads(run(words, tmp_path).ok().out)
+    assert report["rss"] > 0.9 * report["peak_rss"], report

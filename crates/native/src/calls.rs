@@ -159,6 +159,9 @@ pub unsafe extern "C" fn resize(block: *mut c_void, size: usize) -> *mut c_void 
         }
         // Before the call: after it, another thread may get the same address.
         let sampled = BLOCKS.remove(block);
+        if let Some(removed) = sampled {
+            mappings::look(removed.token);
+        }
         let resized = (replaced.realloc)(block, size);
         if let Some(removed) = sampled {
             if resized.is_null() && size != 0 {
@@ -237,6 +240,11 @@ pub unsafe fn record(
             kind,
             // SAFETY: the caller's own state.
             caller: unsafe { (*thread).caller },
+            lazy: if mappings::is_lazy(block, size, kind) {
+                block as usize
+            } else {
+                0
+            },
         });
         if token != NOT_INTERESTED {
             BLOCKS.insert(block, token, size);
@@ -250,6 +258,7 @@ pub unsafe fn record(
 #[inline]
 pub fn forget(block: *mut c_void) {
     if let Some(removed) = BLOCKS.remove(block) {
+        mappings::look(removed.token);
         report_freed(removed.token);
     }
 }

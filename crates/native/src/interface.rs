@@ -29,9 +29,12 @@ static nthbyte_native_interface: Interface = Interface {
 
 type Sampled = unsafe extern "C" fn(&Request) -> u64;
 type Freed = unsafe extern "C" fn(u64);
+type Unmap = unsafe extern "C" fn(usize, usize) -> bool;
 
 static SAMPLED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 static FREED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+static LOOK: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+static UNMAP: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// Starts and ends of excluded code.
 static EXCLUDED: [[AtomicUsize; 2]; MOST_RANGES] =
     [const { [const { AtomicUsize::new(0) }; 2] }; MOST_RANGES];
@@ -51,7 +54,12 @@ unsafe extern "C" fn connect(settings: &Settings) {
     if replaced::functions().is_none() {
         return;
     }
-    let Observer { sampled, freed } = settings.observer;
+    let Observer {
+        sampled,
+        freed,
+        look,
+        unmap,
+    } = settings.observer;
     for (place, range) in EXCLUDED.iter().zip(settings.excluded) {
         place[0].store(range[0], Relaxed);
         place[1].store(range[1], Relaxed);
@@ -59,6 +67,8 @@ unsafe extern "C" fn connect(settings: &Settings) {
     mappings::exclude_allocator();
     SAMPLED.store(sampled as *mut (), Release);
     FREED.store(freed as *mut (), Release);
+    LOOK.store(look as *mut (), Release);
+    UNMAP.store(unmap as *mut (), Release);
     if settings.period >= ENLARGED_FROM && replaced::has_sizes() {
         replaced::search_large_only();
     } else {
@@ -121,6 +131,22 @@ pub fn freed(token: u64) {
         // SAFETY: a function of this type was stored.
         unsafe { std::mem::transmute::<*mut (), Freed>(function)(token) };
     }
+}
+
+/// Reports that memory that counts with what is touched of it is about to be freed or resized.
+pub fn look(token: u64) {
+    let function = LOOK.load(Acquire);
+    if !function.is_null() {
+        // SAFETY: a function of this type was stored.
+        unsafe { std::mem::transmute::<*mut (), Freed>(function)(token) };
+    }
+}
+
+/// Reports that addresses are about to be unmapped. Returns whether that was noted.
+pub fn unmap(start: usize, size: usize) -> bool {
+    let function = UNMAP.load(Acquire);
+    // SAFETY: a function of this type was stored.
+    !function.is_null() && unsafe { std::mem::transmute::<*mut (), Unmap>(function)(start, size) }
 }
 
 fn watch_forks() {

@@ -14,20 +14,24 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_requests::blocks::BLOCKS;
-use nthbyte_session::native::{Kind, NOT_INTERESTED};
+use nthbyte_session::native::{Kind, LAZY, NOT_INTERESTED};
 use nthbyte_session::process::image;
 
-use crate::calls::{forget, record, report_freed};
+use crate::calls::{forget, keep_errno, record, report_freed};
 use crate::functions::Function;
 use crate::replaced::{REPLACED, next};
-use crate::thread::{self, Thread};
-use crate::{interface, sampler};
+use crate::thread::{self, Busy, Thread};
+use crate::{interface, replaced, sampler};
 
 /// The most mappings that are known without a sample: the kernel's own limit is not much higher
 /// (`vm.max_map_count`). Those that were unmapped together with others before them are forgotten when their address is
 /// mapped again, and until then count here.
 const MOST_UNSAMPLED: usize = 1 << 17;
 static UNSAMPLED: AtomicUsize = AtomicUsize::new(0);
+
+/// The smallest memory that counts with what is touched of it, in bytes. Of what is smaller, little is left untouched, and
+/// a look at it would cost as much as its use.
+const LEAST_LAZY: usize = 256 << 10;
 
 /// The code of the replaced allocator; 0 and 0 if it is the C library's.
 static ALLOCATOR: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
@@ -126,11 +130,12 @@ pub fn forget_unsampled() {
     UNSAMPLED.fetch_sub(1, Relaxed);
 }
 
-/// `munmap`. A mapping counts as freed when it is unmapped from its start on.
+/// `munmap`. A mapping that counts as a whole is freed when it is unmapped from its start on.
 pub unsafe fn munmap(start: *mut c_void, size: usize) -> i32 {
     type Original = unsafe extern "C" fn(*mut c_void, usize) -> i32;
     // Before the call: after it, another thread may get the same address.
     let sampled = BLOCKS.remove(start);
+    let is_noted = unmap(start, size);
     // SAFETY: the program's call. The function of this name has this type.
     let result = unsafe {
         match original(Function::Munmap) {
@@ -140,7 +145,10 @@ pub unsafe fn munmap(start: *mut c_void, size: usize) -> i32 {
     };
     if let Some(removed) = sampled {
         if result == 0 {
-            report_freed(removed.token);
+            // What is left of memory that is looked at is known by its addresses.
+            if !(is_noted && is_looked_at(removed.token)) {
+                report_freed(removed.token);
+            }
         } else {
             BLOCKS.insert(start, removed.token, removed.detail);
         }
@@ -164,6 +172,9 @@ pub unsafe extern "C" fn mremap(
     // argument only if the flags say that there is one.
     unsafe {
         let sampled = BLOCKS.remove(start);
+        if let Some(removed) = sampled {
+            look(removed.token);
+        }
         let moved = match original(Function::Mremap) {
             Some(original) => {
                 std::mem::transmute::<*mut c_void, Original>(original)(start, old, new, flags, to)
@@ -186,6 +197,40 @@ pub unsafe extern "C" fn mremap(
         }
         moved
     }
+}
+
+/// Whether sampled memory counts with what is touched of it: a mapping, or a block that has one of its own.
+pub fn is_lazy(start: *mut c_void, size: usize, kind: Kind) -> bool {
+    size >= LEAST_LAZY && (kind.is_mapping() || replaced::has_mapping(start))
+}
+
+/// Whether the token is of memory that counts with what is touched of it.
+const fn is_looked_at(token: u64) -> bool {
+    token & LAZY != 0 && token != NOT_INTERESTED
+}
+
+/// Looks at sampled memory that is about to be freed or resized, if it counts with what is touched of it. Keeps `errno`.
+#[inline]
+pub fn look(token: u64) {
+    if is_looked_at(token) {
+        // SAFETY: the calling thread's state.
+        let _busy = unsafe { Busy::begin(thread::current()) };
+        keep_errno(|| interface::look(token));
+    }
+}
+
+/// Looks at what is about to be unmapped. Returns whether that was possible. Keeps `errno`.
+fn unmap(start: *mut c_void, size: usize) -> bool {
+    let mut is_noted = false;
+    let thread = thread::current();
+    // SAFETY: the calling thread's state.
+    let is_busy = unsafe { (*thread).busy != 0 };
+    if !is_busy && sampler::is_on() {
+        // SAFETY: as above.
+        let _busy = unsafe { Busy::begin(thread) };
+        keep_errno(|| is_noted = interface::unmap(start as usize, size));
+    }
+    is_noted
 }
 
 fn is_allocator(caller: usize) -> bool {

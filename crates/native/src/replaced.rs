@@ -285,6 +285,15 @@ pub fn has_sizes() -> bool {
     }
 }
 
+/// Whether a block of the C library has a mapping of its own: the word before it says so (`IS_MMAPPED` in glibc's
+/// `malloc/malloc.c`). Of other allocators' blocks it is not known.
+pub fn has_mapping(block: *mut c_void) -> bool {
+    const IS_MAPPED: usize = 2;
+    static ANSWER: Answer = Answer::new();
+    // SAFETY: the block is in use, so the word before it is the allocator's description of it.
+    ANSWER.get(has_sizes) && unsafe { block.cast::<usize>().sub(1).read() } & IS_MAPPED != 0
+}
+
 /// Whether functions from [`OPERATORS`] on are replaced.
 #[cfg(not(test))]
 pub fn has_operators() -> bool {

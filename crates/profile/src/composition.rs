@@ -50,7 +50,7 @@ parts! {
     FileText = 3,
     /// Pages of mapped files that the process has written to, and zeroed data of libraries.
     FileData = 4,
-    /// Memory that is shared with other processes: shared anonymous mappings, files in memory.
+    /// Memory that is shared with other processes: files in memory.
     Shared = 5,
     /// Stacks of threads.
     Stacks = 6,
@@ -66,7 +66,7 @@ parts! {
     MachineCode = 11,
     /// Anonymous memory from before the session: the interpreter's own arenas.
     Earlier = 12,
-    /// Other anonymous memory: large blocks of the C library, and mappings of the program.
+    /// Other anonymous memory: large blocks of the C library, and mappings of the program, shared ones too.
     Anonymous = 13,
     /// The C library's count of blocks in use in its heaps, headers included.
     LibraryUsed = 20,

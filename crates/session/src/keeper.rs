@@ -3,11 +3,14 @@
 //! Such a host looks for new threads, and records what its signal handler has stored. Both need a thread that the
 //! program does not stop: the writer thread is there already. And a forked child has no timers until it makes its own.
 //!
-//! A host with native frames also looks at the libraries that were loaded: its *preparer* does that.
+//! A host with native frames also looks at the libraries that were loaded: its *preparer* does that. Where native memory is
+//! recorded, mappings are looked at, too.
 
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
+
+use nthbyte_profile::event::Nanos;
 
 /// The functions of a host. They must not panic, and must not wait.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +55,24 @@ fn call(function: &AtomicPtr<()>) {
         // SAFETY: a function of this type was stored.
         unsafe { std::mem::transmute::<*mut (), fn()>(function)() };
     }
+}
+
+/// Looks at mappings as of a time, all of them or those that are not wholly in memory. Returns whether there was any.
+pub(crate) type Look = fn(Nanos, bool) -> bool;
+
+/// What looks, of type [`Look`].
+static LOOK: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Sets what looks at mappings when the writer thread finds it time, and before a signal ends the process.
+pub(crate) fn set_look(look: Look) {
+    LOOK.store(look as *mut (), Release);
+}
+
+/// Looks, if that was set.
+pub(crate) fn look(now: Nanos, all: bool) -> bool {
+    let look = LOOK.load(Acquire);
+    // SAFETY: a function of this type was stored.
+    !look.is_null() && unsafe { std::mem::transmute::<*mut (), Look>(look)(now, all) }
 }
 
 fn keeper() -> Option<&'static Keeper> {

@@ -84,6 +84,7 @@
 
 pub mod composition;
 pub mod config;
+pub mod libraries;
 pub mod native;
 pub mod pace;
 pub mod process;
@@ -107,6 +108,7 @@ mod observer;
 mod os_thread;
 mod outcome;
 mod output;
+mod pieces;
 mod pool;
 mod postponed;
 mod preload;
@@ -126,6 +128,7 @@ mod sync;
 mod system;
 #[cfg(test)]
 mod tests;
+mod touched;
 mod unfinished;
 mod writer;
 

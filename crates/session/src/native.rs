@@ -25,15 +25,18 @@ use nthbyte_profile::{Distances, Meta, Method, Source, SourceKind};
 
 pub use crate::observer::{IsOwn, Place, connect, disconnect, is_available};
 pub use crate::preload::{
-    Interface, Kind, MOST_RANGES, NOT_INTERESTED, Observer, Request, SYMBOL, Settings, VERSION,
-    interface, load, set_busy, unobserved,
+    Interface, Kind, LAZY, MOST_RANGES, NOT_INTERESTED, Observer, Request, SYMBOL, Settings,
+    VERSION, interface, load, set_busy, unobserved,
 };
 
 use crate::guard::guarded;
+use crate::libraries;
 use crate::postponed::Postponed;
+use crate::process::Probe;
 use crate::recording::Recording;
 use crate::registry::Slot;
 use crate::session::Session;
+use crate::touched;
 use crate::unfinished::{self, FLAG};
 use crate::{keeper, recording};
 
@@ -52,6 +55,10 @@ pub struct Sampled {
     pub function: &'static str,
     /// Whether the memory is a mapping and no block of an allocator.
     pub is_mapping: bool,
+    /// Where the memory begins, if it counts with what is touched of it. 0 if it counts as a whole.
+    pub lazy: usize,
+    /// The return address of the call that maps; 0 if it does not matter.
+    pub caller: usize,
 }
 
 /// A thread, and its stack.
@@ -110,6 +117,7 @@ pub fn begin(session: &Session) -> Option<u64> {
     // Those of an earlier session.
     POSTPONED.take_all(|_| {});
     SOURCE.store(source, Relaxed);
+    keeper::set_look(touched::look);
     SESSION.store(std::ptr::from_ref(session.slot()).cast_mut(), Release);
     Some(period)
 }
@@ -141,6 +149,10 @@ pub fn end(stop: impl FnOnce()) {
 /// Records the frees that wait for a recording, and completes the samples that wait for their stacks, while the writer
 /// thread makes room for them.
 fn finish_waiting() {
+    let now = recording::record_now().map(|recording| recording.now());
+    if let Some(now) = now {
+        touched::look(now, true);
+    }
     for _ in 0..MOST_ROUNDS {
         keeper::prepare();
         let Some(mut recording) = recording::record_now() else {
@@ -214,6 +226,16 @@ pub fn sampled(
     .unwrap_or(NOT_INTERESTED)
 }
 
+/// The type of a sample. An installed library that maps memory has an allocator of its own, most of the time.
+fn function(recording: &mut Recording<'_>, sample: &Sampled) -> &'static str {
+    if !sample.is_mapping || sample.caller == 0 {
+        return sample.function;
+    }
+    let library = Probe::new().and_then(|probe| libraries::at(recording, &probe, sample.caller));
+    let library = library.filter(|of| of.is_installed && !of.serves_others());
+    library.map_or(sample.function, |library| &library.mappings)
+}
+
 /// Records a sample, or keeps it until its stack is complete. Returns its token: the epoch, and the number of the sample
 /// or of its place.
 fn record(recording: &mut Recording<'_>, sample: &Sampled, placed: Placed) -> Option<u64> {
@@ -221,7 +243,8 @@ fn record(recording: &mut Recording<'_>, sample: &Sampled, placed: Placed) -> Op
         Placed::Now(thread, stack) => (thread, stack, None),
         Placed::Later(thread, stack) => (thread, NodeId::ROOT, Some(stack)),
     };
-    let type_id = recording.named_type(sample.function)?;
+    let function = function(recording, sample);
+    let type_id = recording.named_type(function)?;
     let source = SOURCE.load(Relaxed) + u16::from(sample.is_mapping);
     let time = recording.now();
     let allocation = Allocation {
@@ -237,6 +260,21 @@ fn record(recording: &mut Recording<'_>, sample: &Sampled, placed: Placed) -> Op
         survival: Survival::Unsaid,
     };
     let epoch = recording.epoch().number();
+    if sample.lazy != 0
+        && let Some(end) = sample.lazy.checked_add(sample.size as usize)
+        && let Some(number) = touched::add(
+            recording,
+            allocation,
+            sample.period,
+            sample.lazy..end,
+            later.is_none(),
+        )
+    {
+        if let Some(stack) = later {
+            unfinished::add_mapping(recording, number, stack);
+        }
+        return Some(u64::from(epoch) << 32 | LAZY | u64::from(number));
+    }
     if let Some(stack) = later {
         let at = unfinished::add(recording, allocation, sample.period, stack);
         return Some(u64::from(epoch | FLAG) << 32 | u64::from(at));
@@ -269,14 +307,42 @@ pub fn freed(token: u64) {
     });
 }
 
+/// Looks at memory that counts with what is touched of it, and is about to be freed or resized. It runs as [`sampled`] does.
+pub fn look(token: u64) {
+    guarded(|| {
+        if may_look() && token & LAZY != 0 && token != NOT_INTERESTED {
+            touched::look_at(token as u32);
+        }
+        Some(())
+    });
+}
+
+/// Looks at addresses that are about to be unmapped. Returns whether that was possible. It runs as [`sampled`] does.
+pub fn unmap(range: &std::ops::Range<usize>) -> bool {
+    guarded(|| may_look() && touched::unmap(range)).unwrap_or(false)
+}
+
+/// Whether there is a session, and no recording of this thread.
+fn may_look() -> bool {
+    session().is_some_and(|session| {
+        !std::mem::ManuallyDrop::new(session)
+            .slot()
+            .lock
+            .is_held_by_caller()
+    })
+}
+
 fn record_free(recording: &mut Recording<'_>, token: u64) {
     // In the child of a fork, the parent's blocks belong to the parent's profile.
     let (half, number) = ((token >> 32) as u32, token as u32);
-    if half & !FLAG != recording.epoch().number() & !FLAG {
+    let flags = FLAG | touched::FLAG;
+    if half & !flags != recording.epoch().number() & !flags {
         return;
     }
     let time = recording.now();
-    if half & FLAG == 0 {
+    if half & touched::FLAG != 0 {
+        touched::freed(recording, number, time);
+    } else if half & FLAG == 0 {
         recording.freed(SampleId(number), time);
     } else {
         unfinished::freed(recording, number, time);

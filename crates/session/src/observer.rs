@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::native::{self, NOT_INTERESTED, Placed, Sampled};
-use crate::preload::{MOST_RANGES, Observer, Request, Settings, interface};
+use crate::preload::{Kind, MOST_RANGES, Observer, Request, Settings, interface};
 use crate::process::image;
 use crate::recording::Recording;
 use crate::session::Session;
@@ -64,7 +64,12 @@ pub fn connect(
         period,
         seed,
         excluded: ranges,
-        observer: Observer { sampled, freed },
+        observer: Observer {
+            sampled,
+            freed,
+            look,
+            unmap,
+        },
     };
     // SAFETY: the function of the interface, with live arguments.
     unsafe { (interface.connect)(&settings) };
@@ -108,6 +113,12 @@ unsafe extern "C" fn sampled(request: &Request) -> u64 {
         points: request.points,
         function: request.kind.name(),
         is_mapping: request.kind.is_mapping(),
+        lazy: request.lazy,
+        caller: if request.kind == Kind::Mmap {
+            request.caller
+        } else {
+            0
+        },
     };
     native::sampled(&sample, || is_own(request), place)
 }
@@ -120,4 +131,12 @@ fn is_own(request: &Request) -> bool {
 
 unsafe extern "C" fn freed(token: u64) {
     native::freed(token);
+}
+
+unsafe extern "C" fn look(token: u64) {
+    native::look(token);
+}
+
+unsafe extern "C" fn unmap(start: usize, size: usize) -> bool {
+    native::unmap(&(start..start.saturating_add(size)))
 }

@@ -12,9 +12,11 @@ use crate::reserve::Room;
 /// The name under which the preloaded library exports its [`Interface`].
 pub const SYMBOL: &CStr = c"nthbyte_native_interface";
 /// Changes when anything in this module changes.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// The token of a block whose free the observer need not learn of.
 pub const NOT_INTERESTED: u64 = u64::MAX;
+/// In the token of memory that counts with what is touched of it, and of no other sample's.
+pub const LAZY: u64 = 1 << 62;
 /// The largest number of ranges in [`Settings::excluded`].
 pub const MOST_RANGES: usize = 4;
 
@@ -74,9 +76,12 @@ pub struct Request {
     pub kind: Kind,
     /// The return address of the call.
     pub caller: usize,
+    /// Where the memory begins, if it counts with what is touched of it: a mapping, or a block with one of its own. 0 if it
+    /// counts as a whole.
+    pub lazy: usize,
 }
 
-/// Receives samples. Both functions run in the thread that allocates or frees, whatever locks it holds. They do not
+/// Receives samples. The functions run in the thread that allocates or frees, whatever locks it holds. They do not
 /// wait without a bound and do not unwind. What they allocate is not sampled.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -85,6 +90,10 @@ pub struct Observer {
     pub sampled: unsafe extern "C" fn(&Request) -> u64,
     /// Sampled memory is being freed or resized.
     pub freed: unsafe extern "C" fn(token: u64),
+    /// Memory that counts with what is touched of it is about to be freed or resized.
+    pub look: unsafe extern "C" fn(token: u64),
+    /// Addresses are about to be unmapped. Returns whether that was noted.
+    pub unmap: unsafe extern "C" fn(start: usize, size: usize) -> bool,
 }
 
 /// The settings of a session.

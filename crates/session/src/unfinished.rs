@@ -14,6 +14,7 @@ use nthbyte_profile::event::{Allocation, CpuSample, LostKind, Nanos, NodeId, Sam
 
 use crate::interner::PerEpoch;
 use crate::recording::Recording;
+use crate::touched;
 
 /// In the upper half of a token, beside the epoch: the lower half is a place of the list.
 pub(crate) const FLAG: u32 = 1 << 31;
@@ -48,13 +49,16 @@ struct Waiting {
 enum Sample {
     /// The period under which it was taken, and when its block was freed, if it was.
     Allocation(Allocation, u64, Option<Nanos>),
+    /// That of a mapping, by its number.
+    Mapping(u32),
     /// So many equal time samples.
     Time(CpuSample, u32),
 }
 
 impl Sample {
-    fn lose(&self, recording: &Recording<'_>) {
+    fn lose(&self, recording: &mut Recording<'_>) {
         match self {
+            Self::Mapping(number) => touched::complete(recording, *number, None),
             Self::Allocation(..) => recording.lost(LostKind::Allocations, 1),
             Self::Time(_, samples) => recording.lost(LostKind::CpuSamples, (*samples).into()),
         }
@@ -75,6 +79,10 @@ impl Sample {
                     recording.freed(sample, time);
                 }
                 Some(sample)
+            }
+            Self::Mapping(number) => {
+                touched::complete(recording, number, Some(stack));
+                None
             }
             Self::Time(sample, samples) => {
                 for _ in 0..samples {
@@ -142,6 +150,11 @@ pub(crate) fn add(
         Sample::Allocation(allocation, period, None),
         stack,
     )
+}
+
+/// Keeps a mapping, by its number. The caller has asked [`has_room`].
+pub(crate) fn add_mapping(recording: &mut Recording<'_>, number: u32, stack: Box<dyn Unfinished>) {
+    push(recording, Sample::Mapping(number), stack);
 }
 
 /// Keeps so many equal time samples. The caller has asked [`has_room`].

@@ -4,6 +4,7 @@
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 enum { CALLS = 2000, SIZE = 40960, MAPPINGS = 200, SMALL = 16384, LARGE = 1024000 };
@@ -20,6 +21,8 @@ static void *volatile kept;
     }
 
 #define MAP(size) mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+/* A mapping counts with what is touched of it. */
+#define TOUCHED(call) memset(call, 1, LARGE)
 
 EACH(use_malloc, CALLS, malloc(SIZE))
 EACH(use_calloc, CALLS, calloc(5, SIZE / 5))
@@ -30,9 +33,9 @@ EACH(use_aligned_alloc, CALLS, aligned_alloc(64, SIZE))
 EACH(use_memalign, CALLS, memalign(64, SIZE))
 EACH(use_valloc, CALLS, valloc(SIZE))
 EACH(use_pvalloc, CALLS, pvalloc(SIZE))
-EACH(use_mmap, MAPPINGS, MAP(LARGE))
+EACH(use_mmap, MAPPINGS, TOUCHED(MAP(LARGE)))
 /* A small mapping is rarely sampled. It counts when it is large. */
-EACH(use_mremap, MAPPINGS, mremap(MAP(SMALL), SMALL, LARGE, MREMAP_MAYMOVE))
+EACH(use_mremap, MAPPINGS, TOUCHED(mremap(MAP(SMALL), SMALL, LARGE, MREMAP_MAYMOVE)))
 
 int main(void)
 {

@@ -248,6 +248,8 @@ unsafe fn record(
             points,
             function,
             is_mapping: false,
+            lazy: 0,
+            caller: 0,
         };
         let token = native::sampled(
             &request,

@@ -49,6 +49,9 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
             if !next.is_empty() {
                 answer.say(format!("The next lines: {}.", next.join("; ")));
             }
+            for sentence in inner_allocators(&facts.places.types(of_alive), bytes.estimate) {
+                answer.say(sentence);
+            }
         }
         None => {
             let memory = profile.memory.iter();
@@ -84,6 +87,37 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
         }
     }
     Some(answer)
+}
+
+/// Libraries' allocators are named if they hold this part of what was alive.
+const MUCH_MAPPED: f64 = 0.05;
+/// The start of the types of mappings that an installed library makes (`nthbyte_session::libraries`).
+const MAPPED_BY: &str = "mmap by ";
+
+/// What makes the allocator of a library take its memory from `malloc`.
+fn remedy(library: &str) -> Option<&'static str> {
+    match library {
+        "libarrow" => Some("ARROW_DEFAULT_MEMORY_POOL=system"),
+        _ => None,
+    }
+}
+
+/// A sentence for each library that gives parts of its own mappings out itself, so that a line has what it made the library
+/// map, and not what it uses. `types`: shares of the bytes, by type.
+fn inner_allocators(types: &[(String, f64)], bytes: f64) -> Vec<String> {
+    let mapped = types.iter().filter(|(_, share)| *share >= MUCH_MAPPED);
+    let sentences = mapped.filter_map(|(name, share)| {
+        let library = text::fit(name.strip_prefix(MAPPED_BY)?, 40, text::Cut::End);
+        let more = remedy(&library).map_or(String::new(), |remedy| {
+            format!("; run with {remedy} to see each of its blocks")
+        });
+        Some(format!(
+            "{} of it are mappings of {library}'s own allocator: they count for the lines that made it map more, not for \
+             those that use them{more}.",
+            text::bytes(share * bytes)
+        ))
+    });
+    sentences.collect()
 }
 
 /// Groups of rows that are named: those with at least this part of the resident set.
@@ -136,5 +170,33 @@ fn made_of(memory: &Memory, answer: &mut Answer) {
             "{} of it is free memory in pages that live blocks hold; `nthbyte memory` says whose.",
             text::bytes(holders.free as f64)
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_maps_much_is_named_with_what_helps() {
+        let types: Vec<(String, f64)> = [
+            ("mmap by libarrow", 0.5),
+            ("bytes", 0.3),
+            ("mmap by _polars", 0.1),
+            ("mmap by libsmall", 0.04),
+            ("mmap", 0.06),
+        ]
+        .map(|(name, share)| (name.to_owned(), share))
+        .to_vec();
+        let sentences = inner_allocators(&types, (200 << 20) as f64);
+        assert_eq!(
+            sentences,
+            [
+                "100 MiB of it are mappings of libarrow's own allocator: they count for the lines that made it map more, \
+                 not for those that use them; run with ARROW_DEFAULT_MEMORY_POOL=system to see each of its blocks.",
+                "20.0 MiB of it are mappings of _polars's own allocator: they count for the lines that made it map more, \
+                 not for those that use them.",
+            ]
+        );
     }
 }

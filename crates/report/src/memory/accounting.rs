@@ -259,6 +259,14 @@ impl Pool {
         let mut left;
         let native;
         if let Some((in_heaps, mapped)) = self.used {
+            // The C library counts the addresses of its blocks with mappings of their own. No more of them is in memory
+            // than what other mappings leave.
+            let others = if has_native {
+                live.mappings.estimate
+            } else {
+                0.0
+            };
+            let mapped = mapped.min((self.anonymous - others).max(0.0));
             let free = self.heaps - in_heaps;
             rows.count(Key::LibraryFree, free.max(0.0));
             not_resident += (-free).max(0.0);

@@ -144,8 +144,7 @@ impl Memory {
 }
 
 fn line(out: &mut String, name: &str, bytes: f64, whole: f64, interval: &str) {
-    let percent = 100.0 * bytes / whole.max(1.0);
-    let percent = format!("{}{:.1}%", text::sign(bytes.min(0.0)), percent.abs());
+    let percent = percent(100.0 * bytes / whole.max(1.0));
     let shown = match bytes {
         bytes if bytes < 0.0 => text::signed_bytes(bytes),
         bytes => text::bytes(bytes),
@@ -158,6 +157,20 @@ fn line(out: &mut String, name: &str, bytes: f64, whole: f64, interval: &str) {
     out.push('\n');
 }
 
+/// A share of the resident set, in less than [`PERCENT`] columns: addresses may be many times what is in memory.
+fn percent(share: f64) -> String {
+    const LARGEST: f64 = 99_999.0;
+    if share > LARGEST {
+        return ">99999%".to_owned();
+    }
+    if share < -LARGEST {
+        return "<−9999%".to_owned();
+    }
+    // What rounds to four digits has no room for a decimal.
+    let decimals = usize::from(share.abs() < 999.95);
+    format!("{}{:.decimals$}%", text::sign(share.min(0.0)), share.abs())
+}
+
 /// The interval of an estimate; nothing for a count.
 fn interval(row: &Row) -> String {
     let bytes = &row.bytes;
@@ -168,4 +181,27 @@ fn interval(row: &Row) -> String {
         return text::wide_range(bytes.low, bytes.high);
     }
     text::range(bytes.low, bytes.estimate, bytes.high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_share_leaves_a_space_before_it() {
+        for (share, shown) in [
+            (0.0, "0.0%"),
+            (99.96, "100.0%"),
+            (999.949, "999.9%"),
+            (999.951, "1000%"),
+            (17_896.5, "17896%"),
+            (-17_732.6, "−17733%"),
+            (1e6, ">99999%"),
+            (-1e30, "<−9999%"),
+            (f64::INFINITY, ">99999%"),
+        ] {
+            assert_eq!(percent(share), shown);
+            assert!(text::width(&percent(share)) < PERCENT);
+        }
+    }
 }

@@ -10,6 +10,7 @@ use std::ops::Range;
 use nthbyte_profile::{Composition, Part};
 
 use super::mappings::{Backing, Mapping};
+use super::resident::{PAGE, resident};
 use crate::process::for_each_segment;
 
 /// glibc's heaps besides the break lie at multiples of this (`HEAP_MAX_SIZE`), and end there.
@@ -18,8 +19,6 @@ const LIBRARY_HEAP: usize = 64 << 20;
 const LARGEST_GUARD: usize = 64 << 10;
 /// `mincore` is asked for at most this many bytes of one composition; the rest is taken in proportion.
 const MOST_ASKED: usize = 1 << 30;
-/// Bytes that one call of `mincore` is asked for.
-const ASKED_AT_ONCE: usize = 4 << 20;
 
 /// What is known of addresses.
 pub(super) struct Known<'a> {
@@ -55,6 +54,10 @@ pub(super) fn classify(mappings: &[Mapping], known: &Known<'_>, into: &mut Compo
                 let written = mapping.anonymous.min(mapping.resident);
                 into.add(Part::FileData, written);
                 into.add(Part::FileText, mapping.resident - written);
+            }
+            Backing::SharedAnonymous => {
+                let next = mappings.get(at + 1);
+                anonymous(mapping, next, known, &mut asked, into);
             }
             Backing::Anonymous => {
                 let zeroed = images
@@ -204,51 +207,13 @@ impl Asked {
             return (mapping.resident as f64 * (part.len() as f64 / mapping.size() as f64)) as u64;
         }
         self.bytes += part.len();
-        let mut pages = Vec::new();
-        if pages.try_reserve_exact(ASKED_AT_ONCE / PAGE).is_err() {
-            return 0;
-        }
-        let start = part.start & !(PAGE - 1);
-        let pieces = (start..part.end).step_by(ASKED_AT_ONCE);
-        pieces
-            .map(|piece| resident(piece..part.end.min(piece + ASKED_AT_ONCE), &mut pages))
-            .sum()
+        resident(part.clone())
     }
-}
-
-/// The smallest page of the operating system. With larger ones, `mincore` says less; then too little is found.
-const PAGE: usize = 4096;
-
-/// The resident bytes of a range. What is not mapped any more has none: since the list was read, another thread may have
-/// freed it; and a mapping from before the session had memory of the agent in it, where the kernel joined them. `mincore`
-/// fails for a range with such a hole, so its halves are asked.
-fn resident(range: Range<usize>, pages: &mut Vec<u8>) -> u64 {
-    pages.clear();
-    pages.resize(range.len().div_ceil(PAGE), 0);
-    // SAFETY: there is a byte for each page. The call reads no memory of the range, which may be unmapped.
-    let failed = unsafe {
-        libc::mincore(
-            std::ptr::with_exposed_provenance_mut(range.start),
-            range.len(),
-            pages.as_mut_ptr(),
-        )
-    };
-    if failed != 0 {
-        let has_hole = std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM);
-        if !has_hole || pages.len() < 2 {
-            return 0;
-        }
-        let middle = range.start + pages.len() / 2 * PAGE;
-        return resident(range.start..middle, pages) + resident(middle..range.end, pages);
-    }
-    let present = pages.iter().filter(|&&page| page & 1 != 0).count();
-    (present * PAGE) as u64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::composition::page_tables::tests::map;
     use nthbyte_profile::event::Nanos;
 
     fn mapping(start: usize, size: usize, resident: usize) -> Mapping {
@@ -274,36 +239,6 @@ mod tests {
         assert_eq!(found, [page(4..6), page(8..9)]);
         assert_eq!(outside(&ranges, page(2..4)), []);
         assert_eq!(outside(&[], page(2..4)), [page(2..4)]);
-    }
-
-    #[test]
-    fn what_is_unmapped_leaves_the_rest() {
-        const PAGES: usize = 23;
-        let memory = map(PAGES, libc::MAP_PRIVATE | libc::MAP_POPULATE);
-        let start = memory.addr();
-        let found = |pages: Range<usize>| {
-            resident(
-                start + pages.start * PAGE..start + pages.end * PAGE,
-                &mut Vec::new(),
-            )
-        };
-        assert_eq!(found(0..PAGES), (PAGES * PAGE) as u64);
-        let unmap = |pages: Range<usize>| {
-            // SAFETY: the pages are of the mapping, and nothing uses them.
-            let failed =
-                unsafe { libc::munmap(memory.add(pages.start * PAGE).cast(), pages.len() * PAGE) };
-            assert_eq!(failed, 0);
-        };
-        unmap(6..8);
-        unmap(22..23);
-        let left = found(0..PAGES);
-        unmap(0..6);
-        unmap(8..22);
-        // Another test may have mapped something there meanwhile.
-        assert!(
-            ((PAGES - 3) * PAGE..=PAGES * PAGE).contains(&(left as usize)),
-            "{left}"
-        );
     }
 
     fn closed(start: usize, size: usize) -> Mapping {
@@ -339,6 +274,7 @@ mod tests {
             file(Backing::File, 100, 40),
             file(Backing::Agent, 20, 0),
             file(Backing::Shared, 3, 0),
+            file(Backing::SharedAnonymous, 50, 0),
             file(Backing::Break, 1000, 1000),
             // Arenas only; a heap of the C library; a stack; memory from before; other memory.
             mapping(BASE + 64 * MIB, 4 * MIB, 3 * MIB),
@@ -366,7 +302,7 @@ mod tests {
             (Part::Arenas, 3 * MIB as u64),
             (Part::Stacks, 700),
             (Part::Earlier, 800),
-            (Part::Anonymous, 900),
+            (Part::Anonymous, 900 + 50),
             (Part::MachineCode, 6),
         ] {
             assert_eq!(found.get(part), Some(bytes), "{part:?}");
@@ -402,6 +338,6 @@ mod tests {
             touched as u64,
             "huge pages may make more of it resident, but not more than the mapping has"
         );
-        assert_eq!(resident(0x1000..0x2000, &mut Vec::new()), 0);
+        assert_eq!(resident(0x1000..0x2000), 0);
     }
 }

@@ -26,6 +26,8 @@ const LINE: usize = 5 << 10;
 pub(super) enum Backing {
     /// Memory without a file or a name.
     Anonymous,
+    /// The same, shared with children of a fork.
+    SharedAnonymous,
     /// The break.
     Break,
     /// The C library says that it is one of its heaps.
@@ -38,6 +40,13 @@ pub(super) enum Backing {
     File,
     /// One of nthbyte's own files.
     Agent,
+}
+
+impl Backing {
+    /// Whether it is memory that a program maps for itself.
+    pub(super) fn is_anonymous(self) -> bool {
+        matches!(self, Self::Anonymous | Self::SharedAnonymous)
+    }
 }
 
 /// One mapping. Sizes are in bytes.
@@ -111,9 +120,9 @@ fn read_page_tables(goes_on: impl Fn() -> bool) -> Option<Vec<Mapping>> {
         // Pages of the system's pool of huge pages are not in the resident set.
         let is_of_pool = mapping.has_file() && pages.is_huge;
         // Shared memory that is swapped out is not in the page tables, and other pages may look as if they were.
-        let is_hidden =
-            mapping.backing == Backing::Shared && pages.resident < mapping.size() as u64;
-        if is_of_pool || (swaps && (pages.is_swapped || is_hidden)) || !goes_on() {
+        let is_hidden = matches!(mapping.backing, Backing::Shared | Backing::SharedAnonymous)
+            && pages.resident < mapping.size() as u64;
+        if is_of_pool || (swaps && (pages.swapped > 0 || is_hidden)) || !goes_on() {
             return None;
         }
     }
@@ -237,9 +246,9 @@ fn backing(path: &[u8], is_shared: bool) -> Backing {
         Backing::LibraryHeap
     } else if file.starts_with(b"libnthbyte_") || begins(b"/memfd:nthbyte") {
         Backing::Agent
-    } else if is_shared
-        && (begins(b"/memfd:") || begins(b"/dev/") || begins(b"/SYSV") || path.is_empty())
-    {
+    } else if is_shared && (path.is_empty() || begins(b"/dev/zero") || begins(b"[anon_shmem")) {
+        Backing::SharedAnonymous
+    } else if is_shared && (begins(b"/memfd:") || begins(b"/dev/") || begins(b"/SYSV")) {
         Backing::Shared
     } else if path.is_empty() || begins(b"[anon") {
         Backing::Anonymous
@@ -275,6 +284,8 @@ Anonymous:             0 kB
 7f0000001000-7f0000002000 ---p 00000000 00:00 0
 7f0000002000-7f0000003000 rw-s 00000000 00:01 5          /memfd:x (deleted)
 Rss:                   8 kB
+7f0000003000-7f0000004000 rw-s 00000000 00:01 6          /dev/zero (deleted)
+Rss:                  12 kB
 ";
 
     /// Gives at most so many bytes with each read.
@@ -300,7 +311,8 @@ Rss:                   8 kB
                     Backing::Break,
                     Backing::File,
                     Backing::Anonymous,
-                    Backing::Shared
+                    Backing::Shared,
+                    Backing::SharedAnonymous
                 ]
             );
             assert_eq!(mappings[0].size(), 132 << 10);

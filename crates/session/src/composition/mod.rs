@@ -3,21 +3,26 @@
 //! ```text
 //! mappings      the kernel's list of mappings with their resident sizes
 //! page_tables   the resident pages of a mapping
+//! resident      the resident pages of any range
 //! classify      which part each of them belongs to
 //! library_heap  the C library's count of its blocks
 //! accounts      what the host knows: its heap, its own memory
+//! looks         when mappings are looked at
 //! stopwatch     limits of the time for all this
 //! ```
 //!
 //! A composition is recorded when the resident set has changed noticeably, after some seconds at the latest, and at the
-//! end; as long as all of them together take at most a 1000th of the session's time. Nothing here runs in a thread of the
+//! end; as long as all of them together take at most a 1000th of the session's time. At a new peak, which may be over before
+//! there is time again, they may take more ([`SHARE_OF_PEAKS`]). Nothing here runs in a thread of the
 //! program, and no lock of the interpreter is taken.
 
 mod accounts;
 mod classify;
 mod library_heap;
+mod looks;
 mod mappings;
-mod page_tables;
+pub(crate) mod page_tables;
+pub(crate) mod resident;
 mod stopwatch;
 
 use std::ops::Range;
@@ -29,7 +34,7 @@ use nthbyte_profile::{Composition, Part};
 pub use accounts::{Accounts, set_accounts};
 use classify::{Known, classify};
 use library_heap::{Asker, LibraryHeap};
-use mappings::Backing;
+use looks::Looks;
 use stopwatch::{Budget, Stopwatch};
 
 use crate::reserve;
@@ -49,6 +54,10 @@ const AT_FIRST: Duration = Duration::from_millis(200);
 const SHARE: u32 = 1000;
 /// Time to begin with: a composition of a small process takes about 0.7 ms.
 const TO_BEGIN_WITH: Duration = Duration::from_micros(1500);
+/// The share that new peaks are made in, and the time to begin with: one takes 3 ms for 400 MB. While the process grows, only
+/// one that is larger by half is made; when it pauses, one that is larger by a 20th.
+const SHARE_OF_PEAKS: u32 = 300;
+const OF_PEAKS_TO_BEGIN_WITH: Duration = Duration::from_millis(10);
 /// Reading the list of mappings is given up after this time.
 const LONGEST: Duration = Duration::from_millis(if cfg!(test) { 600_000 } else { 200 });
 /// At the end of the session, a program waits for the composition. So one that is expected to take longer is left out.
@@ -56,7 +65,7 @@ const LONGEST_AT_END: Duration = Duration::from_millis(50);
 /// The use of the heap's pages by arena is recorded at the end, and when the time has grown by this part (a 4th).
 const THOROUGH: u64 = 4;
 
-/// Decides when a composition is due, and makes it.
+/// Decides when a composition is due, and makes it. Mappings are looked at together with it, and in between.
 #[derive(Debug)]
 pub(crate) struct Composer {
     /// Memory from before the session; `None` until it was looked for.
@@ -65,6 +74,8 @@ pub(crate) struct Composer {
     first: Option<Composition>,
     asker: Asker,
     budget: Budget,
+    /// The same, for new peaks.
+    of_peaks: Budget,
     /// What the last one took.
     last: Duration,
     /// When the last one was made, and the resident set then.
@@ -73,6 +84,9 @@ pub(crate) struct Composer {
     thorough: Option<Nanos>,
     /// The largest resident set of those made.
     largest: u64,
+    /// The resident set that was read last.
+    read: u64,
+    looks: Looks,
 }
 
 impl Default for Composer {
@@ -82,10 +96,13 @@ impl Default for Composer {
             first: None,
             asker: Asker::default(),
             budget: Budget::new(TO_BEGIN_WITH, SHARE),
+            of_peaks: Budget::new(OF_PEAKS_TO_BEGIN_WITH, SHARE_OF_PEAKS),
             last: Duration::ZERO,
             made: None,
             thorough: None,
             largest: 0,
+            read: 0,
+            looks: Looks::default(),
         }
     }
 }
@@ -119,10 +136,12 @@ impl Composer {
         is_new: bool,
     ) -> Option<Composition> {
         let (session, resident) = (Duration::from_nanos(now.0), resident?);
-        if session < AT_FIRST || !self.is_due(now, session, resident, is_new) {
-            return None;
-        }
-        self.compose(now, resident, false)
+        let is_due = session >= AT_FIRST && self.is_due(now, session, resident, is_new);
+        self.read = resident;
+        let due = is_due.then(|| self.compose(now, resident, false)).flatten();
+        // At the same moment, so that samples and composition agree.
+        self.looks.look(now, due.is_some());
+        due
     }
 
     /// The last composition of a session. `None` if it would take too long.
@@ -136,7 +155,10 @@ impl Composer {
     fn is_due(&self, now: Nanos, session: Duration, resident: u64, is_new: bool) -> bool {
         // The next one takes longer if the process has grown.
         if !self.budget.allows(session, self.last) {
-            return false;
+            let grows = resident > self.read + self.read / LARGER[0];
+            let larger = if grows { 2 } else { LARGER[1] };
+            return resident > self.largest + self.largest / larger
+                && self.of_peaks.allows(session, self.last);
         }
         let Some((made, before)) = self.made else {
             return true;
@@ -155,6 +177,7 @@ impl Composer {
         let composition = self.read(now, is_last);
         self.last = watch.worked();
         self.budget.spend(self.last);
+        self.of_peaks.spend(self.last);
         self.made = Some((now, resident));
         self.largest = self.largest.max(resident);
         composition
@@ -229,7 +252,7 @@ fn earlier() -> Vec<Range<usize>> {
     let mappings = mappings::read_addresses().unwrap_or_default();
     let anonymous = mappings
         .iter()
-        .filter(|of| of.backing == Backing::Anonymous && of.is_writable);
+        .filter(|of| of.backing.is_anonymous() && of.is_writable);
     anonymous.map(|of| of.start..of.end).collect()
 }
 
@@ -276,8 +299,8 @@ mod tests {
         composer
             .budget
             .spend(TO_BEGIN_WITH + Duration::from_millis(20));
-        assert!(!is_due(&composer, 10, 2000));
-        assert!(is_due(&composer, 60, 2000));
+        assert!(!is_due(&composer, 10, 500));
+        assert!(is_due(&composer, 60, 500));
     }
 
     #[test]
@@ -299,7 +322,7 @@ mod tests {
         composer
             .budget
             .spend(TO_BEGIN_WITH + Duration::from_micros(1400));
-        assert!(!is_due(&composer, SECOND, 5000));
+        assert!(!is_due(&composer, SECOND, 500));
         assert!(is_due(&composer, 2 * SECOND, 5000));
         // Little of it is left: only new peaks count.
         assert!(!is_due(&composer, 2 * SECOND, 500));
@@ -308,6 +331,28 @@ mod tests {
         composer.last = Duration::from_secs(1);
         assert!(!is_due(&composer, 60 * SECOND, 5000));
         assert_eq!(composer.last(Nanos(60 * SECOND)), None);
+    }
+
+    /// A peak may be over before the budget of all others allows a composition.
+    #[test]
+    fn a_new_peak_may_take_more() {
+        let mut composer = after(Nanos(SECOND), 1000);
+        let spend = |composer: &mut Composer, millis| {
+            composer.budget.spend(Duration::from_millis(millis));
+            composer.of_peaks.spend(Duration::from_millis(millis));
+        };
+        spend(&mut composer, 5);
+        assert!(!is_due(&composer, SECOND, 500));
+        // While it grows, and when it pauses.
+        composer.read = 1000;
+        assert!(!is_due(&composer, SECOND, 1500));
+        assert!(is_due(&composer, SECOND, 1501));
+        composer.read = 1500;
+        assert!(is_due(&composer, SECOND, 1500));
+        assert!(!is_due(&composer, SECOND, 1050));
+        spend(&mut composer, 8);
+        assert!(!is_due(&composer, SECOND, 5000));
+        assert!(is_due(&composer, 2 * SECOND, 5000));
     }
 
     #[test]

@@ -60,8 +60,8 @@ pub(super) struct Pages {
     pub(super) resident: u64,
     /// The part of it that is a file's or shared, and no private copy. 0 unless it was asked for.
     pub(super) of_files: u64,
-    /// Whether a page has no memory, but more than nothing: most of these are swapped out.
-    pub(super) is_swapped: bool,
+    /// Bytes of pages that have no memory, but more than nothing: most of these are swapped out.
+    pub(super) swapped: u64,
     /// Whether there is a huge page.
     pub(super) is_huge: bool,
 }
@@ -187,19 +187,21 @@ impl Pages {
                 self.of_files += size;
             }
         }
-        self.is_swapped |= is(IS_SWAPPED);
+        if is(IS_SWAPPED) {
+            self.swapped += size;
+        }
         self.is_huge |= is(IS_HUGE);
     }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const PAGE: usize = 4096;
 
     /// New memory of this many pages; its first byte.
-    pub(in crate::composition) fn map(pages: usize, flags: libc::c_int) -> *mut u8 {
+    pub(crate) fn map(pages: usize, flags: libc::c_int) -> *mut u8 {
         // SAFETY: asks for new memory.
         let memory = unsafe {
             libc::mmap(
@@ -221,7 +223,7 @@ pub(super) mod tests {
     fn pages_of(tables: &PageTables, range: Range<usize>, with_files: bool) -> Option<Pages> {
         let read = || tables.reader(range.end, with_files).pages(&range);
         let mut tries = std::iter::repeat_with(read).take(1000);
-        tries.find(|pages| !pages.as_ref().is_some_and(|pages| pages.is_swapped))?
+        tries.find(|pages| !pages.as_ref().is_some_and(|pages| pages.swapped > 0))?
     }
 
     #[test]
@@ -250,7 +252,7 @@ pub(super) mod tests {
             let pages = pages_of(&tables, range.clone(), true).unwrap();
             assert_eq!(u64::from(zero) + pages.resident, touched * PAGE as u64);
             assert_eq!(pages.of_files, of_files * touched * PAGE as u64);
-            assert!(!pages.is_swapped && !pages.is_huge);
+            assert!(pages.swapped == 0 && !pages.is_huge);
             let pages = pages_of(&tables, range.clone(), false).unwrap();
             assert_eq!((pages.resident / PAGE as u64, pages.of_files), (touched, 0));
             // SAFETY: the mapping is this test's, and unused.

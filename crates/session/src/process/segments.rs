@@ -9,6 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 
 use super::maps::MapsLine;
 use super::reads::Probe;
@@ -64,6 +65,24 @@ pub(super) fn span(address: usize) -> Option<Range<usize>> {
     // SAFETY: the function has this type, and `object` is larger than what it fills in.
     let is_found = unsafe { find(address as *mut c_void, &raw mut object) } == 0;
     is_found.then_some(object.start..object.end)
+}
+
+/// The addresses of the image that has this one, and the length of its path, which is written to `path`; 0 for the program.
+/// `None` if there is no image, or if the C library does not tell without a lock. It may have been unloaded meanwhile.
+pub fn library_at(address: usize, probe: &Probe, path: &mut [u8]) -> Option<(Range<usize>, usize)> {
+    /// The dynamic linker's description of the image comes after its end; its second word is the path (`link.h`).
+    const NAME: usize = 8;
+    static FIND: OnceLock<Option<FindObject>> = OnceLock::new();
+    let find = (*FIND.get_or_init(find_object))?;
+    let mut object = FoundObject::default();
+    // SAFETY: as in `span`.
+    if unsafe { find(address as *mut c_void, &raw mut object) } != 0 {
+        return None;
+    }
+    let name = probe.read::<usize>((object.rest[0] as usize).checked_add(NAME)?)?;
+    let read = probe.bytes(name, path);
+    let length = memchr::memchr(0, &path[..read])?;
+    Some((object.start..object.end, length))
 }
 
 /// The same, by the headers of the images.

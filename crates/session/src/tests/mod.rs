@@ -10,6 +10,7 @@ mod pending;
 mod termination;
 mod threads;
 mod ticks;
+mod touched;
 mod unfinished;
 mod waits;
 

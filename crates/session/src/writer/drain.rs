@@ -15,6 +15,7 @@ use super::pending::Pending;
 use super::thread::Shared;
 use crate::clock::Clock;
 use crate::composition::Composer;
+use crate::keeper;
 use crate::os_thread;
 use crate::outcome::Outcome;
 use crate::output::Output;
@@ -315,6 +316,11 @@ impl Drain {
             writer.get_mut().write_provisional(&blocks)?;
         }
         Ok(())
+    }
+
+    /// Looks at all mappings: a last time, when a signal ends the process.
+    pub(super) fn look(&self) {
+        keeper::look(self.clock.now(), true);
     }
 
     /// The session's time.

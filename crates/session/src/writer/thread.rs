@@ -240,6 +240,7 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
                 allocated: None,
             };
             keeper::prepare();
+            drain.look();
             // A child opens its file with its first data.
             drain.work(shared);
             record_waiting(&mut drain, shared);
