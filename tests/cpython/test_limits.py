@@ -89,3 +89,24 @@ def test_a_small_address_space_suffices(words: list[str], cpython: Interpreter, 
         assert limited(plain + (more << 10), *command) == 0, f"{more} MiB"
         assert summary(profile)["complete"]
     assert not any("native" in note for note in summary(profile)["notes"])
+
+
+# Prints its resident set in KiB, with all of its memory locked.
+LOCKED = """
+import ctypes, sys
+if ctypes.CDLL(None).mlockall(3) != 0:
+    sys.exit(3)
+kept = [bytearray(100_000) for _ in range(100)]
+with open("/proc/self/status") as file:
+    print(*(line.split()[1] for line in file if line.startswith("VmRSS")))
+"""
+
+
+def test_locked_memory_is_what_is_used(cpython: Interpreter, tmp_path: Path) -> None:
+    """Address space that is only reserved does not come into memory: the table of the heap's addresses has 64 MiB."""
+    (tmp_path / "app.py").write_text(LOCKED)
+    plain = run(cpython.words(["app.py"], tmp_path), tmp_path)
+    if plain.status != 0:
+        pytest.skip("memory cannot be locked here")
+    done = cpython.nthbyte("run", "-q", "-o", "out.nthb", "app.py", folder=tmp_path).ok()
+    assert int(done.out) - int(plain.out) < 40_000

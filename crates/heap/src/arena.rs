@@ -178,8 +178,10 @@ impl Arenas {
     pub unsafe fn clear_table(&self, table: ArenaTable) {
         for number in self.span.clone() {
             let base = core::ptr::with_exposed_provenance_mut(number << ARENA_BITS);
-            // SAFETY: the address is that of an arena.
-            unsafe { table.set(base, false) };
+            if table.holds(base) {
+                // SAFETY: the table is prepared for an arena that is in it.
+                unsafe { table.set(base, false) };
+            }
         }
     }
 
@@ -278,7 +280,9 @@ impl Arenas {
     #[cold]
     fn add_arena(&mut self, table: ArenaTable) -> Option<()> {
         let (base, backing) = self.map_arena()?;
-        if base.addr() >> ADDRESS_BITS != 0 {
+        // SAFETY: the address is checked first.
+        let is_usable = base.addr() >> ADDRESS_BITS == 0 && unsafe { table.prepare(base) };
+        if !is_usable {
             // SAFETY: just mapped; nothing refers to it.
             unsafe { os::unmap(base, ARENA_SIZE) };
             return None;

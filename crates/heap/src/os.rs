@@ -25,6 +25,27 @@ pub fn map(size: usize) -> Option<NonNull<u8>> {
     map_with(null_mut(), size, libc::MAP_NORESERVE)
 }
 
+/// Maps `size` bytes of zeroes that can only be read. They take no memory, also in a process that locks its memory
+/// (`mlockall`): all pages are the kernel's page of zeroes.
+pub fn map_readable(size: usize) -> Option<NonNull<u8>> {
+    let protection = libc::PROT_READ;
+    map_protected(null_mut(), size, protection, libc::MAP_NORESERVE)
+}
+
+/// Makes the OS pages of a range writable. Returns false if the kernel has no memory to note it, or they are not mapped.
+///
+/// # Safety
+/// What is mapped in these pages was mapped here.
+pub unsafe fn make_writable(address: *mut u8, size: usize) -> bool {
+    let skip = address.addr() % page_size();
+    let first = address.wrapping_sub(skip);
+    let size = (skip + size).next_multiple_of(page_size());
+    // SAFETY: by the caller.
+    keep_errno(|| unsafe {
+        libc::mprotect(first.cast(), size, libc::PROT_READ | libc::PROT_WRITE) == 0
+    })
+}
+
 /// Maps `size` bytes of zeroes at a multiple of `size`, which is a power of two. `hint` is a
 /// preferred address, or null.
 pub fn map_aligned(size: usize, hint: *mut u8) -> Option<NonNull<u8>> {
@@ -142,12 +163,21 @@ pub fn for_each_mapping(mut visit: impl FnMut(usize, usize)) -> bool {
 }
 
 fn map_with(hint: *mut u8, size: usize, flags: c_int) -> Option<NonNull<u8>> {
+    map_protected(hint, size, libc::PROT_READ | libc::PROT_WRITE, flags)
+}
+
+fn map_protected(
+    hint: *mut u8,
+    size: usize,
+    protection: c_int,
+    flags: c_int,
+) -> Option<NonNull<u8>> {
     // SAFETY: an anonymous mapping without MAP_FIXED touches no existing memory.
     let address = keep_errno(|| unsafe {
         libc::mmap(
             hint.cast::<c_void>(),
             size,
-            libc::PROT_READ | libc::PROT_WRITE,
+            protection,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
             -1,
             0,

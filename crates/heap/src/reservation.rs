@@ -19,6 +19,7 @@
 //! ends (SIGSEGV); or it changes a byte of what is mapped there. That takes a hard limit that a privileged process has
 //! raised (`CAP_SYS_RESOURCE`), or a soft limit that was tiny, or nearly used up, when the heap was made.
 
+use crate::arena::ArenaTable;
 use crate::geometry::{ADDRESS_BITS, ARENA_BITS, SMALLEST_OS_PAGE, STATE_SIZE, TABLE_SIZE};
 use crate::os::{self, AddressLimit};
 use core::ptr::NonNull;
@@ -48,17 +49,33 @@ const _: () = {
 /// Maps zeroes for the state, and behind it the table, or the parts of it that are needed. `None` if there is no
 /// address space.
 pub fn reserve() -> Option<NonNull<u8>> {
-    let whole = || os::map(STATE_SIZE + TABLE_SIZE);
     match os::address_limit() {
         Some(limit) if os::page_size() == SMALLEST_OS_PAGE => {
             if is_low(limit) {
-                reserve_parts().or_else(whole)
+                reserve_parts().or_else(reserve_whole)
             } else {
-                whole().or_else(reserve_parts)
+                reserve_whole().or_else(reserve_parts)
             }
         }
-        _ => whole(),
+        _ => reserve_whole(),
     }
+}
+
+/// The state, and the whole table. Most of the table can only be read: see [`ArenaTable`].
+fn reserve_whole() -> Option<NonNull<u8>> {
+    let base = os::map_readable(STATE_SIZE + TABLE_SIZE)?;
+    // SAFETY: just mapped.
+    unsafe {
+        let table = base.as_ptr().add(STATE_SIZE);
+        let near = ArenaTable::at(table).near();
+        let is_writable = os::make_writable(base.as_ptr(), STATE_SIZE)
+            && os::make_writable(table.add(near.start), near.len());
+        if !is_writable {
+            os::unmap(base.as_ptr(), STATE_SIZE + TABLE_SIZE);
+            return None;
+        }
+    }
+    Some(base)
 }
 
 /// Whether parts of the table suffice under a limit, as long as nobody raises it by far: see the module.
@@ -146,6 +163,20 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::ops::Range;
+
+    /// How many bytes of a range can be written to.
+    fn writable(range: Range<usize>) -> usize {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
+        let parts = maps.lines().filter_map(|line| {
+            let (addresses, rest) = line.split_once(' ')?;
+            let (start, end) = addresses.split_once('-')?;
+            let start = usize::from_str_radix(start, 16).ok()?.max(range.start);
+            let end = usize::from_str_radix(end, 16).ok()?.min(range.end);
+            rest.starts_with("rw").then(|| end.saturating_sub(start))
+        });
+        parts.sum()
+    }
     use crate::os::tests::{mapped, one_at_a_time};
 
     #[test]
@@ -185,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_the_table_is_one_mapping() {
+    fn without_a_limit_the_table_is_whole_and_little_of_it_can_be_written() {
         let limits = std::fs::read_to_string("/proc/self/limits").expect("Linux");
         let line = limits
             .lines()
@@ -196,7 +227,10 @@ mod tests {
         }
         let base = reserve().expect("address space").addr().get();
         let end = base + STATE_SIZE + TABLE_SIZE;
-        assert_eq!(mapped(base..end), [(base, end)]);
+        let all = mapped(base..end);
+        assert!(all.windows(2).all(|two| two[0].1 == two[1].0));
+        assert_eq!((all[0].0, all[all.len() - 1].1), (base, end));
+        assert!(writable(base..end) <= STATE_SIZE + TABLE_SIZE / 64);
         let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
         let pages = statm.split(' ').next().map(str::parse::<usize>);
         assert!(pages.unwrap().unwrap() < 1 << 28, "less than a TiB");

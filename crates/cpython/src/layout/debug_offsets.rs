@@ -11,7 +11,7 @@ pub struct Positions {
     pub gil: usize,
     /// `thread_state.current_frame`.
     pub current_frame: usize,
-    /// `thread_state.native_thread_id`.
+    /// `thread_state.native_thread_id`; `datastack_chunk` follows.
     pub native_thread_id: usize,
     /// `interpreter_frame`.
     pub frame: usize,
@@ -42,6 +42,7 @@ impl Positions {
         let offset = |index: usize| word(index) as usize;
         layout.current_frame = offset(self.current_frame);
         layout.native_thread_id = offset(self.native_thread_id);
+        layout.thread_chunk = offset(self.native_thread_id + 1);
         layout.frame_previous = offset(self.frame + 1);
         layout.frame_code = offset(self.frame + 2);
         layout.frame_instruction = offset(self.frame + 3);

@@ -72,6 +72,8 @@ layout! {
     current_frame,
     /// `PyThreadState.native_thread_id`.
     native_thread_id,
+    /// `PyThreadState.datastack_chunk`; `datastack_top` and `datastack_limit` follow.
+    thread_chunk,
     /// `_PyInterpreterFrame.previous`.
     frame_previous,
     /// `_PyInterpreterFrame.f_code`, `f_executable` from 3.13 on.
@@ -238,6 +240,7 @@ impl Layout {
         thread_cframe: UNUSED,
         current_frame: UNUSED,
         native_thread_id: UNUSED,
+        thread_chunk: UNUSED,
         frame_previous: UNUSED,
         frame_code: UNUSED,
         frame_instruction: UNUSED,

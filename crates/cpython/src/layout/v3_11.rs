@@ -9,6 +9,7 @@ pub const VERSION: Version = Version {
         thread_cframe: 56,
         current_frame: 8,
         native_thread_id: 160,
+        thread_chunk: 296,
         frame_previous: 48,
         frame_code: 32,
         frame_instruction: 56,

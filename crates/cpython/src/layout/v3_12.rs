@@ -9,6 +9,7 @@ pub const VERSION: Version = Version {
         thread_cframe: 56,
         current_frame: 0,
         native_thread_id: 144,
+        thread_chunk: 232,
         frame_previous: 8,
         frame_code: 0,
         frame_instruction: 56,

@@ -36,6 +36,16 @@ impl Codes {
         }
     }
 
+    /// A reader that takes objects of this type for code objects.
+    #[cfg(test)]
+    pub const fn for_test(code_type: usize) -> Self {
+        Self {
+            code_type,
+            name: String::new(),
+            file: String::new(),
+        }
+    }
+
     /// Whether a code object belongs to `threading.Thread._bootstrap`. Asked once in each thread.
     ///
     /// # Safety
@@ -62,15 +72,10 @@ impl Codes {
         }
     }
 
-    /// Whether the object at an address is a code object.
-    ///
-    /// # Safety
-    /// `object` is a live object.
+    /// The type of code objects, as their second word has it.
     #[inline]
-    #[must_use]
-    pub unsafe fn is_code(&self, object: usize) -> bool {
-        // SAFETY: every object has a type.
-        unsafe { field::<usize>(object, 8) == self.code_type }
+    pub const fn code_type(&self) -> usize {
+        self.code_type
     }
 
     /// How frames of a code object appear. A new code object is defined first. `None` if there is no room.

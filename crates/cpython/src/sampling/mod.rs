@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! tracker ─▶ walker ─▶ codes            the stack of the current thread
+//!                   ─▶ data_stack       which of its frames are as they were
 //!         ─▶ types ─▶ attributes, strings   the type of the block's content
 //!         ─▶ allocation_sites           names for memory that is not an object
 //!         ─▶ tokens                     the sample of each block
@@ -15,6 +16,7 @@
 pub mod allocation_sites;
 pub mod attributes;
 pub mod codes;
+pub mod data_stack;
 pub mod kept;
 pub mod merge;
 pub mod native;

@@ -20,6 +20,7 @@ use nthbyte_unwind::Unwinder;
 use crate::api::Api;
 use crate::layout::Layout;
 use crate::sampling::codes::Codes;
+use crate::sampling::data_stack::Reader;
 use crate::sampling::walker::Walker;
 
 /// The upper limit of the size of a function that calls `mmap` for the interpreter's arenas.
@@ -61,7 +62,7 @@ pub fn begin(api: &'static Api, layout: &Layout, session: &Session, seed: u64, w
         *state = Some(State {
             api,
             layout: *layout,
-            walker: Walker::default(),
+            walker: Walker::new(Reader::Native),
             codes: Codes::new(api),
             has_frames,
             freed_codes: 0,

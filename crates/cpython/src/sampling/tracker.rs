@@ -20,6 +20,7 @@ use crate::layout::Layout;
 use crate::memory::field;
 use crate::sampling::allocation_sites::AllocationSites;
 use crate::sampling::codes::Codes;
+use crate::sampling::data_stack::Reader;
 use crate::sampling::native;
 use crate::sampling::rounding::Rounding;
 use crate::sampling::tokens::Tokens;
@@ -99,7 +100,7 @@ impl Tracker {
             layout,
             heap,
             debug_hooks,
-            walker: Walker::default(),
+            walker: Walker::new(Reader::Objects),
             codes: Codes::new(api),
             types: Types::new(gil, sites),
             period: Period::EVERY,

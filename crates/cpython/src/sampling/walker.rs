@@ -1,26 +1,37 @@
 //! The stack of the current thread, as a node of the stack tree.
 //!
-//! A walk starts at the innermost frame, reads four words per frame, and stores them. The walk keeps the nodes of all
-//! outer frames that are the same as in the previous sample, counted from the outermost frame. Only the other frames
-//! need a look-up. So a deep stack with a change at its inner end costs one comparison per unchanged frame.
+//! A walk starts at the innermost frame, and reads four words per frame. It ends where the frames are known to be as they
+//! were at the last walk ([`data_stack`](crate::sampling::data_stack)), or at the outermost frame. The nodes of all outer
+//! frames that are the same as in the previous sample are kept, counted from the outermost frame. Only the other frames need
+//! a look-up. So what a sample costs depends on how much of the stack has changed, and not on its depth.
 //!
 //! No code here creates an object, runs Python code, or allocates from the heap that called it.
+
+mod placed;
 
 use nthbyte_profile::event::{FrameKind, Node, NodeId};
 
 use crate::layout::{Entries, Layout, UNUSED};
 use crate::memory::field;
 use crate::sampling::codes::Codes;
+use crate::sampling::data_stack::{Cursor, Passed, Reader};
 use crate::sampling::kept::Kept;
 use crate::sampling::merge::{Mark, MarkKind, Piece, merge};
-use nthbyte_session::{PerEpoch, Recording};
+use nthbyte_session::{Epoch, PerEpoch, Recording};
 use nthbyte_unwind::{Unfinished, Unwinder};
+use placed::Placed;
 
 /// The largest number of recorded frames of a stack. A deeper stack keeps its innermost frames, and a note replaces the
 /// others.
 pub const MAX_DEPTH: usize = 4096;
+/// How many frames remain when a stack has become deeper than that since the last walk. All of them get new nodes, so there
+/// must be room for many calls until it happens again.
+const KEPT_DEPTH: usize = 3072;
+/// The smallest number of recorded frames of a cut stack. When returns have left fewer, the outer frames are walked again.
+const LEAST_DEPTH: usize = 2048;
 /// The text of that note.
-pub const CUT_NOTE: &str = "(deeper than 4096 frames: outer frames cut)";
+pub const CUT_NOTE: &str = "(deeper than 2048 frames: outer frames cut)";
+const _: () = assert!(LEAST_DEPTH == 2048 && LEAST_DEPTH < KEPT_DEPTH && KEPT_DEPTH < MAX_DEPTH);
 
 /// The data of a frame at the time of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,30 +63,57 @@ impl Seen {
     }
 }
 
-/// Walks stacks, and stores the last one.
+/// Where a walk has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// At the outermost frame.
+    Whole,
+    /// At [`MAX_DEPTH`].
+    Cut,
+    /// Outside of it are so many frames of the last stack.
+    Known(usize),
+}
+
+/// What a walk reads.
 #[derive(Default)]
-pub struct Walker {
-    /// The frames of the last walk, outermost frame last.
+struct Walk {
+    /// The frames, innermost first.
     seen: Vec<Seen>,
-    /// The nodes of the last walk, outermost frame first.
-    nodes: PerEpoch<Vec<NodeId>>,
-    /// The frames of the walk before it, for comparison.
-    before: Vec<Seen>,
-    /// The calls from C of the last walk, innermost first, if it was one with native frames.
+    /// The chunks whose first frames are among them, innermost first.
+    passed: Vec<Passed>,
+    /// The calls from C, innermost first, of a walk with native frames.
     calls: Vec<Mark>,
+}
+
+/// Walks stacks, and stores the last one.
+pub struct Walker {
+    reader: Reader,
+    walk: Walk,
+    placed: PerEpoch<Placed>,
+    /// The outermost frame of the last stack.
+    outermost: Option<Seen>,
     /// The Python frames of a walk, while they are merged with native ones.
     python: Vec<Seen>,
     /// [`Unwinder::generation`] at the last walk.
     modules: u64,
-    /// Whether the last walk was cut, and whether the one before it was.
-    cut: bool,
-    cut_before: bool,
 }
 
 impl Walker {
+    /// A walker. There is one for each [`Reader`].
+    pub fn new(reader: Reader) -> Self {
+        Self {
+            reader,
+            walk: Walk::default(),
+            placed: PerEpoch::default(),
+            outermost: None,
+            python: Vec::new(),
+            modules: 0,
+        }
+    }
+
     /// Discards the nodes of the last stack: one of its code objects may have been freed.
     pub const fn forget(&mut self) {
-        self.nodes.forget();
+        self.placed.forget();
     }
 
     /// The stack of a thread; `None` if there is no room to record it.
@@ -92,8 +130,35 @@ impl Walker {
     ) -> Option<NodeId> {
         // SAFETY: by the contract.
         unsafe {
-            self.walk::<false>(layout, thread, codes)?;
-            self.place(layout, codes, recording, None)
+            let end = self.read(layout, thread, codes, recording.epoch())?;
+            self.place(layout, codes, recording, end, None)
+        }
+    }
+
+    /// Reads what may have changed since the last walk.
+    ///
+    /// # Safety
+    /// As for [`Self::stack`].
+    #[inline(always)]
+    unsafe fn read(
+        &mut self,
+        layout: &Layout,
+        thread: usize,
+        codes: &Codes,
+        epoch: Epoch,
+    ) -> Option<End> {
+        let placed = self.placed.of_or_begin(epoch, Placed::clear);
+        // SAFETY: by the contract.
+        unsafe {
+            let known = placed.chunks.unchanged(layout, self.reader, thread);
+            let end = self.walk.run::<false>(layout, thread, codes, known)?;
+            if let End::Known(outside) = end
+                && placed.is_cut
+                && outside + self.walk.seen.len() < LEAST_DEPTH
+            {
+                return self.walk.run::<false>(layout, thread, codes, None);
+            }
+            Some(end)
         }
     }
 
@@ -112,18 +177,19 @@ impl Walker {
         unwinder: &mut Unwinder,
     ) -> Option<NodeId> {
         // SAFETY: by the contract.
-        unsafe { self.walk::<true>(layout, thread, codes)? };
+        let end = unsafe { self.walk.run::<true>(layout, thread, codes, None)? };
         if std::mem::replace(&mut self.modules, unwinder.generation()) != self.modules {
             self.forget();
         }
-        std::mem::swap(&mut self.seen, &mut self.python);
-        self.seen.clear();
-        let most = self.python.len() + unwinder.frames().len();
-        self.seen.try_reserve(most).ok()?;
-        let (python, seen) = (&self.python, &mut self.seen);
+        let Walk { seen, calls, .. } = &mut self.walk;
+        std::mem::swap(seen, &mut self.python);
+        seen.clear();
+        let python = &self.python;
+        let most = python.len() + unwinder.frames().len();
+        seen.try_reserve(most).ok()?;
         merge(
             python.len(),
-            &self.calls,
+            calls,
             unwinder.frames(),
             |piece| match piece {
                 Piece::Python(range) => seen.extend_from_slice(&python[range]),
@@ -132,7 +198,7 @@ impl Walker {
             },
         );
         // SAFETY: by the contract.
-        unsafe { self.place(layout, codes, recording, Some(unwinder)) }
+        unsafe { self.place(layout, codes, recording, end, Some(unwinder)) }
     }
 
     /// What is kept of the calling thread's stack until its native frames are known. `walk` is the walk that has just met
@@ -149,30 +215,31 @@ impl Walker {
         walk: Unfinished,
     ) -> Option<Kept> {
         // SAFETY: by the contract.
-        unsafe { self.walk::<true>(layout, thread, codes)? };
+        let end = unsafe { self.walk.run::<true>(layout, thread, codes, None)? };
+        let Walk { seen, calls, .. } = &self.walk;
         // There are no nodes of this walk.
-        self.forget();
+        self.placed.forget();
         let mut python = Vec::new();
-        python.try_reserve_exact(self.seen.len()).ok()?;
-        for seen in &self.seen {
+        python.try_reserve_exact(seen.len()).ok()?;
+        for seen in seen {
             // SAFETY: the code object is alive: a frame of a running thread holds a reference.
             let appearance = unsafe { codes.appearance(layout, seen.code, recording)? };
             python.push((appearance, seen.position(layout)));
         }
-        let mut calls = Vec::new();
-        calls.try_reserve_exact(self.calls.len()).ok()?;
-        calls.extend_from_slice(&self.calls);
+        let mut marks = Vec::new();
+        marks.try_reserve_exact(calls.len()).ok()?;
+        marks.extend_from_slice(calls);
         Some(Kept {
             walk,
             python,
-            marks: calls,
+            marks,
             collection: None,
-            note: self.cut.then_some(CUT_NOTE),
+            note: (end == End::Cut).then_some(CUT_NOTE),
             has_gaps: false,
         })
     }
 
-    /// The node of the frames in `seen`.
+    /// The node of the stack that was walked.
     ///
     /// # Safety
     /// As for [`Self::stack`].
@@ -182,33 +249,32 @@ impl Walker {
         layout: &Layout,
         codes: &mut Codes,
         recording: &mut Recording<'_>,
+        end: End,
         mut unwinder: Option<&mut Unwinder>,
     ) -> Option<NodeId> {
-        // The vector keeps its memory.
-        let nodes = self.nodes.of_or_begin(recording.epoch(), Vec::clear);
-        let mut known = 0;
-        let (now, before) = (self.seen.iter().rev(), self.before.iter().rev());
-        if !self.cut && !self.cut_before {
-            known = now
-                .zip(before)
-                .take_while(|(a, b)| a == b)
-                .count()
-                .min(nodes.len());
-        }
-        nodes.truncate(known);
+        // The vectors keep their memory.
+        let placed = self.placed.of_or_begin(recording.epoch(), Placed::clear);
+        // SAFETY: the thread has not run since the walk.
+        unsafe { placed.take(&self.walk, end, self.reader)? };
+        self.outermost = placed.frames.first().copied();
+        let Placed {
+            frames,
+            nodes,
+            is_cut,
+            ..
+        } = placed;
         let mut parent = match nodes.last() {
             Some(&node) => node,
-            None if self.cut => cut_node(recording)?,
+            None if *is_cut => cut_node(recording)?,
             None => NodeId::ROOT,
         };
-        nodes.try_reserve(self.seen.len() - known).ok()?;
-        for at in (0..self.seen.len() - known).rev() {
-            let seen = self.seen[at];
+        nodes.try_reserve(frames.len() - nodes.len()).ok()?;
+        for seen in &frames[nodes.len()..] {
             let Seen {
                 code, instruction, ..
-            } = seen;
+            } = *seen;
             if let Some(unwinder) = &mut unwinder
-                && self.seen[at].is_native()
+                && seen.is_native()
             {
                 // Native frames outside of all Python frames that are shown are left out.
                 if parent != NodeId::ROOT || self.python.is_empty() {
@@ -235,21 +301,37 @@ impl Walker {
         Some(parent)
     }
 
-    /// Fills `seen`.
+    /// The first local variable of the last walk's outermost frame, and its code object.
     ///
     /// # Safety
-    /// As for [`Self::stack`].
+    /// The walked thread has not run since.
+    pub unsafe fn outermost(&self, layout: &Layout) -> Option<(usize, usize)> {
+        let outermost = self.outermost?;
+        // SAFETY: the frame is live, and so is its first local variable, if it has one. The tag bits are removed.
+        Some((
+            outermost.code,
+            unsafe { field::<usize>(outermost.frame, layout.frame_locals) }
+                & !layout.features.reference_tags,
+        ))
+    }
+}
+
+impl Walk {
+    /// Reads the frames of a thread, up to those that are `known`.
+    ///
+    /// # Safety
+    /// As for [`Walker::stack`].
     #[inline(always)]
-    unsafe fn walk<const WITH_CALLS: bool>(
+    unsafe fn run<const WITH_CALLS: bool>(
         &mut self,
         layout: &Layout,
         thread: usize,
         codes: &Codes,
-    ) -> Option<()> {
-        std::mem::swap(&mut self.seen, &mut self.before);
+        known: Option<Passed>,
+    ) -> Option<End> {
         self.seen.clear();
+        self.passed.clear();
         self.calls.clear();
-        self.cut_before = std::mem::take(&mut self.cut);
         let first_without_code = layout.features.first_owner_without_code;
         // Fields in local variables: the compiler cannot know that no write below changes the layout.
         let [owner_at, code_at, instruction_at, previous_at] = [
@@ -258,9 +340,12 @@ impl Walker {
             layout.frame_instruction,
             layout.frame_previous,
         ];
+        let code_type = codes.code_type();
         let mut room = self.seen.capacity().min(MAX_DEPTH);
+        let mut place = self.seen.as_mut_ptr();
+        let mut len = 0;
         // SAFETY: the thread state is live, and so are the frames of a thread that holds the GIL. A frame is written
-        // to `seen` only while its length is less than `room`, which is at most its capacity.
+        // to `seen` only while `len` is less than `room`, which is at most its capacity.
         unsafe {
             let holder = match layout.thread_cframe {
                 UNUSED => thread,
@@ -269,26 +354,28 @@ impl Walker {
             let tags = layout.features.reference_tags;
             let mut frame = field::<usize>(holder, layout.current_frame);
             let mut call = holder;
+            let mut chunks = Cursor::new(layout, thread);
+            let mut first = chunks.first();
             while frame != 0 {
                 let owner = field::<u8>(frame, owner_at);
                 let code = field::<usize>(frame, code_at) & !tags;
-                if owner < first_without_code && code != 0 && codes.is_code(code) {
-                    let len = self.seen.len();
+                if owner < first_without_code && code != 0 && field::<usize>(code, 8) == code_type {
                     if len == room {
+                        self.seen.set_len(len);
                         if len == MAX_DEPTH {
-                            self.cut = true;
-                            break;
+                            return Some(End::Cut);
                         }
                         self.seen.try_reserve(64).ok()?;
                         room = self.seen.capacity().min(MAX_DEPTH);
+                        place = self.seen.as_mut_ptr();
                     }
                     let instruction = field::<usize>(frame, instruction_at);
-                    self.seen.as_mut_ptr().add(len).write(Seen {
+                    place.add(len).write(Seen {
                         frame,
                         code,
                         instruction,
                     });
-                    self.seen.set_len(len + 1);
+                    len += 1;
                 }
                 if WITH_CALLS {
                     let stack = match layout.features.entries {
@@ -304,33 +391,44 @@ impl Walker {
                     };
                     if let Some(stack) = stack {
                         self.calls.try_reserve(1).ok()?;
-                        let frames = self.seen.len();
                         self.calls.push(Mark {
-                            frames,
+                            frames: len,
                             stack,
                             kind: MarkKind::Call,
                         });
                     }
                 }
-                frame = field::<usize>(frame, previous_at);
+                let previous = field::<usize>(frame, previous_at);
+                if frame == first {
+                    let passed = Passed {
+                        chunk: chunks.leave(),
+                        frames: len,
+                    };
+                    pass(&mut self.passed, passed)?;
+                    first = chunks.first();
+                    if let Some(known) = known
+                        && known.chunk == passed.chunk
+                    {
+                        self.seen.set_len(len);
+                        return Some(End::Known(known.frames));
+                    }
+                }
+                frame = previous;
             }
+            self.seen.set_len(len);
         }
-        Some(())
+        Some(End::Whole)
     }
+}
 
-    /// The first local variable of the last walk's outermost frame, and its code object.
-    ///
-    /// # Safety
-    /// The walked thread has not run since.
-    pub unsafe fn outermost(&self, layout: &Layout) -> Option<(usize, usize)> {
-        let outermost = self.seen.last()?;
-        // SAFETY: the frame is live, and so is its first local variable, if it has one. The tag bits are removed.
-        Some((
-            outermost.code,
-            unsafe { field::<usize>(outermost.frame, layout.frame_locals) }
-                & !layout.features.reference_tags,
-        ))
-    }
+/// Once in some hundred frames.
+#[cold]
+#[inline(never)]
+#[unsafe(link_section = "nthbyte_hot")]
+fn pass(all: &mut Vec<Passed>, one: Passed) -> Option<()> {
+    all.try_reserve(1).ok()?;
+    all.push(one);
+    Some(())
 }
 
 #[cold]
@@ -338,3 +436,6 @@ impl Walker {
 fn cut_node(recording: &mut Recording<'_>) -> Option<NodeId> {
     recording.named_node(NodeId::ROOT, CUT_NOTE, FrameKind::Note)
 }
+
+#[cfg(test)]
+mod tests;

@@ -95,6 +95,7 @@ unsafe extern "C" fn compare(bound: *mut PyObject, _: *mut PyObject) -> *mut PyO
 
 impl Comparison {
     fn run(&self, gil: &Gil) -> Result<(), Subject> {
+        check(self.chunk_is_consistent(gil) == Some(true), THREADS)?;
         let (seen, has_entry) = self.walk(gil).ok_or(FRAMES)?;
         // `verify` called Python from C, so such a frame exists in versions that have them.
         let entries = self.layout.features.entries;
@@ -167,6 +168,19 @@ impl Comparison {
             frame = reader.read::<usize>(frame, layout.frame_previous)?;
         }
         Some((seen, has_entry))
+    }
+
+    /// Whether the end of the chunk of frames is where its size says, and the frames end inside of it.
+    fn chunk_is_consistent(&self, gil: &Gil) -> Option<bool> {
+        let word = |place: usize, at: usize| self.reader.read::<usize>(place, at);
+        let (thread, at) = (thread(gil), self.layout.thread_chunk);
+        let (chunk, top, limit) = (
+            word(thread, at)?,
+            word(thread, at.checked_add(8)?)?,
+            word(thread, at.checked_add(16)?)?,
+        );
+        let size = word(chunk, 8)?;
+        Some((chunk + 24..=limit).contains(&top) && chunk.checked_add(size) == Some(limit))
     }
 
     /// Whether the call that runs the innermost frames ends where the call before it goes on, if calls are marked by
