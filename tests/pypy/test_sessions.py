@@ -425,3 +425,30 @@ def test_tune_says_in_one_line_what_is_wrong(
     assert said in done.err.splitlines()[-1]
     assert "Traceback" not in done.err
     assert (done.status, done.out) == (status, "")
+
+
+# A function with a loop that is compiled, and one that is compiled as a whole. Neither calls itself.
+LOOPS = """
+def inner(i):
+    return ["s%d" % i] * 20
+
+def alpha():
+    for i in range(200_000):
+        x = [bytearray(100) for _ in range(3)]
+        inner(i)
+
+alpha()
+"""
+
+
+def test_a_function_with_a_compiled_loop_is_not_its_own_caller(pypy: Interpreter, tmp_path: Path) -> None:
+    """The interpreter enters machine code in the frame that it runs, which is shown once."""
+    (tmp_path / "app.py").write_text(LOOPS)
+    words = ["run", "-q", "--every", "16KiB", "-o", "out.nthb", "app.py"]
+    pypy.nthbyte(*words, folder=tmp_path).ok()
+    harness.report("export", "--to", "collapsed", "-o", "out.txt", "out.nthb", folder=tmp_path).ok()
+    lines = (tmp_path / "out.txt").read_text().splitlines()
+    stacks = [line.rpartition(" ")[0].split(";") for line in lines]
+    pairs = [pair for stack in stacks for pair in zip(stack, stack[1:], strict=False)]
+    assert any(inner.startswith("alpha ") for _, inner in pairs)
+    assert not [pair for pair in pairs if pair[0] == pair[1] and pair[0].startswith(("alpha ", "inner "))]

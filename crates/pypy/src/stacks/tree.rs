@@ -148,7 +148,16 @@ impl Stacks {
                 None => {
                     let (vmprof, inlined) = (&mut self.vmprof, &mut self.inlined);
                     let inside = &self.last[..self.last.len() - 1 - depth];
-                    let new = new_below(vmprof, inlined, recording, node, step, inside)?;
+                    let outside = Outside {
+                        node,
+                        entered: depth.checked_sub(1).map(|outer| Entered {
+                            step: self::step(&self.last, outer),
+                            caller: outer
+                                .checked_sub(1)
+                                .map_or(NodeId::ROOT, |caller| known.last[caller]),
+                        }),
+                    };
+                    let new = new_below(vmprof, inlined, recording, outside, step, inside)?;
                     known.nodes.put(slot, node, step, new);
                     new
                 }
@@ -170,6 +179,39 @@ fn slot(stack: &[Step], depth: usize) -> Slot {
     Slot::of(step(stack, depth), outside, depth)
 }
 
+/// What is outside of a step.
+struct Outside {
+    /// Its node.
+    node: NodeId,
+    /// The next step; `None` at the outer end.
+    entered: Option<Entered>,
+}
+
+/// A step, and the node of what is outside of it.
+struct Entered {
+    step: Step,
+    caller: NodeId,
+}
+
+impl Outside {
+    /// The node below which these frames of machine code are, innermost first. The interpreter enters the code of a loop, or
+    /// of a whole function, in the frame that it runs: the outermost of them is that frame, once more.
+    fn below(&self, frames: &[RawFrame]) -> NodeId {
+        match (&self.entered, frames.last()) {
+            (Some(entered), Some(&outermost)) if matches!(entered.step.kind(), StepKind::Frame(frame) if is_same(outermost, frame)) => {
+                entered.caller
+            }
+            _ => self.node,
+        }
+    }
+}
+
+/// Whether a frame of machine code is the interpreter's frame directly outside of it. A call in machine code makes no frame
+/// of the interpreter, and one of the interpreter enters machine code in its own frame.
+const fn is_same(compiled: RawFrame, outside: RawFrame) -> bool {
+    compiled.compiled && !outside.compiled && compiled.unique_id == outside.unique_id
+}
+
 /// Finds the node that a step leads to from another one, if the table does not have it. `inside` are the steps inside
 /// of it.
 #[inline(never)]
@@ -177,14 +219,15 @@ fn new_below(
     vmprof: &mut Vmprof,
     inlined: &mut Vec<RawFrame>,
     recording: &mut Recording<'_>,
-    parent: NodeId,
+    outside: Outside,
     step: Step,
     inside: &[Step],
 ) -> Option<NodeId> {
     match step.kind() {
-        StepKind::Frame(frame) => node_of_frame(recording, parent, frame),
+        StepKind::Frame(frame) => node_of_frame(recording, outside.node, frame),
         StepKind::Place(place) => {
             vmprof.inlined(place, inside, inlined);
+            let parent = outside.below(inlined);
             let mut outermost_first = inlined.iter().rev();
             outermost_first.try_fold(parent, |node, &frame| node_of_frame(recording, node, frame))
         }
@@ -199,10 +242,16 @@ pub fn node_of_frames(recording: &mut Recording<'_>, frames: &[RawFrame]) -> Opt
         let note = "(outer frames not recorded)";
         outside = recording.named_node(NodeId::ROOT, note, FrameKind::Interpreted)?;
     }
-    let mut outermost_first = frames.iter().rev();
-    outermost_first.try_fold(outside, |node, &frame| {
-        node_of_frame(recording, node, frame)
-    })
+    shown(frames).try_fold(outside, |node, frame| node_of_frame(recording, node, frame))
+}
+
+/// The frames that are shown, outermost first: without those of the interpreter that have [entered](is_same) machine code.
+fn shown(frames: &[RawFrame]) -> impl Iterator<Item = RawFrame> {
+    let has_entered = |at: usize| at > 0 && is_same(frames[at - 1], frames[at]);
+    (0..frames.len())
+        .rev()
+        .filter(move |&at| !has_entered(at))
+        .map(|at| frames[at])
 }
 
 fn node_of_frame(recording: &mut Recording<'_>, parent: NodeId, frame: RawFrame) -> Option<NodeId> {
@@ -250,4 +299,54 @@ fn define(recording: &mut Recording<'_>, unique_id: u64) -> Option<Appearance> {
         lines: Lines::Direct,
     };
     recording.define_function(unique_id, &named, Appearance::Frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn interpreted(unique_id: u64) -> RawFrame {
+        RawFrame {
+            compiled: false,
+            unique_id,
+        }
+    }
+
+    const fn compiled(unique_id: u64) -> RawFrame {
+        RawFrame {
+            compiled: true,
+            ..interpreted(unique_id)
+        }
+    }
+
+    #[test]
+    fn a_frame_that_has_entered_machine_code_is_shown_once() {
+        let (one, two) = (interpreted(4), interpreted(5));
+        let stack = [
+            // A call in machine code, of the function itself; then a recursive call by the interpreter.
+            compiled(4),
+            compiled(4),
+            one,
+            one,
+            // Machine code of another function than the one outside of it.
+            compiled(5),
+            one,
+            two,
+        ];
+        let expected = [two, one, compiled(5), one, compiled(4), compiled(4)];
+        assert_eq!(shown(&stack).collect::<Vec<_>>(), expected);
+        let outside = |step| Outside {
+            node: NodeId(2),
+            entered: Some(Entered {
+                step,
+                caller: NodeId(1),
+            }),
+        };
+        let frames = [compiled(5), compiled(4)];
+        assert_eq!(outside(Step::frame(one)).below(&frames), NodeId(1));
+        for other in [Step::frame(two), Step::frame(compiled(4)), Step::place(4)] {
+            assert_eq!(outside(other).below(&frames), NodeId(2));
+        }
+        assert_eq!(outside(Step::frame(one)).below(&[]), NodeId(2));
+    }
 }
