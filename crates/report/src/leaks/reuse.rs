@@ -28,10 +28,13 @@ const KEEPS_NOTHING: f64 = 0.05;
 const KEEPS: f64 = 0.8;
 
 /// … or if so much of all that it allocates outlives half of the run, …
-const KEEPS_IN_ALL: f64 = 0.45;
+const KEEPS_IN_ALL: f64 = 0.3;
 
 /// … and so many times as much as at the line that drops them.
 const MORE: f64 = 2.0;
+
+/// Of such types is at least this share of what it keeps.
+const SOME: f64 = 0.2;
 
 /// A line takes over no more than so many times its own growth: of its objects, some parts are always allocated. A container has
 /// eight bytes for an object of hundreds.
@@ -104,10 +107,15 @@ fn larger(one: &&mut Finding, other: &&mut Finding) -> std::cmp::Ordering {
 }
 
 impl Finding {
+    /// The share of types whose blocks are used again.
+    fn reused_types(&self) -> f64 {
+        let listed = self.types.iter().filter(|kind| is_reused(&kind.what));
+        listed.map(|kind| kind.share).sum()
+    }
+
     /// Whether most of it is of types whose blocks are used again.
     pub(crate) fn is_of_reused_types(&self) -> bool {
-        let listed = self.types.iter().filter(|kind| is_reused(&kind.what));
-        listed.map(|kind| kind.share).sum::<f64>() > 0.5
+        self.reused_types() > 0.5
     }
 
     /// Whether objects of such types die here, so that the blocks that seem to stay may be another line's.
@@ -132,7 +140,8 @@ impl Finding {
             || self.kept >= KEEPS_IN_ALL && self.kept >= MORE * other.kept;
         let most = match self.container {
             Some(_) => CONTAINER_TAKES,
-            None if self.is_of_reused_types() => TAKES,
+            // What it takes over is not among its own types.
+            None if self.reused_types() >= SOME => TAKES,
             None => 0.0,
         };
         keeps && most * self.grown.estimate >= other.grown.estimate
