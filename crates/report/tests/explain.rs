@@ -365,13 +365,17 @@ fn a_few_lost_time_samples_change_no_answer() {
         };
         200
     ];
-    for (lost, topic_comes) in [(2, false), (3, true)] {
+    for (lost, topic_comes) in [(2, false), (3, true), (200, true)] {
         profile.lost = vec![(event::LostKind::CpuSamples, lost)];
-        let answers = explain(&profile).answers;
-        let found = answers
-            .iter()
-            .any(|answer| answer.topic == Topic::Incomplete);
-        assert_eq!(found, topic_comes);
+        let explanation = explain(&profile);
+        let found = answer(&explanation, Topic::Incomplete);
+        assert_eq!(found.is_some(), topic_comes);
+        // The shares of the time are of what was seen, and say so.
+        let time = answer(&explanation, Topic::Time).unwrap();
+        let said = time.sentences.join(" ");
+        assert_eq!(said.contains("that were seen"), topic_comes, "{said}");
+        let half = said.contains("50 % of the time was not seen");
+        assert_eq!(half, lost == 200, "{said}");
     }
 }
 

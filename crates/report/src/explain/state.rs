@@ -7,7 +7,7 @@ use crate::estimate::Estimate;
 use crate::text::{self, Cut};
 
 /// Lost time samples are named if they are more than one in this many.
-const FEW: u64 = 100;
+pub(super) const FEW: u64 = 100;
 
 /// What is missing in the profile.
 pub(super) fn incomplete(facts: &Facts<'_>) -> Option<Answer> {
