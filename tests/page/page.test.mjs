@@ -139,7 +139,7 @@ describe("figures", () => {
       for (const set of pages.expected(name).intervals) {
         for (const quantity of ["bytes", "allocations"]) {
           const [moments, estimate] = set[quantity];
-          const { low, high } = interval(moments, set[`typical_${quantity}`]);
+          const { low, high } = interval(moments, set[`heaviest_${quantity}`]);
           const near = (a, b) => assert.ok(Math.abs(a - b) <= 1e-6 * estimate.estimate, `${a} ${b}`);
           near(low, estimate.low);
           near(high, estimate.high);

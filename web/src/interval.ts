@@ -20,49 +20,68 @@ export interface Interval {
 
 /** The probability outside the interval, on each side. */
 const TAIL = 0.025;
-/** The 97.5 % point of the normal distribution. */
-const Z = 1.959963984540054;
 /** Above this count an approximation is used. */
 const MANY = 200;
-/** Added to the moments: so small that it matters only if they are zero. */
-const FAINT = 1e-6;
+/** Below this count there is nothing. */
+const NONE = 1e-9;
 
-/** The interval of an estimate. `typical` is the weight of one sample, used if these samples do not determine it. */
-export function interval(moments: Moments, typical: number): Interval {
-  const variance = moments.variance + FAINT * typical ** 2;
-  const third = moments.third + 2 * FAINT * typical ** 3;
-  const weight = third / (2 * variance);
-  const count = variance / (weight * weight);
-  const certain = moments.estimate - count * weight;
-  const [low, high] = poissonInterval(count);
+/** So many samples of such a weight, beside what is certain. */
+interface Gamma {
+  certain: number;
+  count: number;
+  weight: number;
+}
+
+/** The weight of these samples, if all have the same; 0 without samples. */
+export function weightOf({ variance, third }: Moments): number {
+  return variance > 0 ? Math.max(third / (2 * variance), 1e-3 * Math.sqrt(variance)) : 0;
+}
+
+function gamma(moments: Moments): Gamma {
+  const weight = weightOf(moments);
+  const count = weight > 0 ? moments.variance / weight ** 2 : 0;
+  return { certain: moments.estimate - count * weight, count, weight };
+}
+
+/** The interval of an estimate. `heaviest` is the largest weight that a sample could have had. */
+export function interval(moments: Moments, heaviest: number): Interval {
+  const { estimate, seen, variance, third } = moments;
+  const weight = Math.max(heaviest, weightOf(moments));
+  const drawn = gamma(moments);
+  const more = gamma({
+    estimate: estimate + weight,
+    seen,
+    variance: variance + weight ** 2,
+    third: third + 2 * weight ** 3,
+  });
+  const above = (value: number) => (probability(drawn, value) + probability(more, value)) / 2;
+  const least = Math.min(drawn.certain, more.certain);
+  const most = estimate + 12 * weight + 10 * Math.sqrt(variance);
+  const low = bisect(least, estimate, (value) => above(value) > 1 - TAIL);
+  const high = bisect(estimate, most, (value) => above(value) > TAIL);
   return {
-    low: Math.min(Math.max(certain + weight * low, moments.seen), moments.estimate),
-    high: Math.max(certain + weight * high, moments.estimate),
+    low: Math.min(Math.max(low, seen), estimate),
+    // Without a sample, half of an exponential distribution.
+    high: Math.max(high, -Math.log(2 * TAIL) * weight, estimate),
   };
 }
 
-/** The mid-P interval of the mean of a Poisson distribution, given the observed `count`. */
-function poissonInterval(count: number): [number, number] {
-  if (count > MANY) {
-    const shape = count + 0.5;
-    const root = (z: number) => shape * (1 - 1 / (9 * shape) + z / (3 * Math.sqrt(shape))) ** 3;
-    return [root(-Z), root(Z)];
-  }
-  // P(shape, mean); a distribution of shape 0 is always 0.
-  const lower = (shape: number, mean: number) => (shape > 1e-9 ? jStat.lowRegGamma(shape, mean) : 1);
-  const below = (mean: number) => (lower(count, mean) + lower(count + 1, mean)) / 2;
-  const most = count + 10 + 6 * Math.sqrt(count);
-  return [
-    bisect(0, Math.max(count, 1e-9), (mean) => below(mean) < TAIL),
-    bisect(count, most, (mean) => 1 - below(mean) > TAIL),
-  ];
+/** The probability of a value above this one. */
+function probability({ certain, count, weight }: Gamma, value: number): number {
+  const distance = value - certain;
+  if (distance <= 0) return 1;
+  if (count < NONE) return 0;
+  const x = distance / weight;
+  if (count <= MANY) return 1 - jStat.lowRegGamma(count, x);
+  const root = Math.cbrt(x / count) - 1 + 1 / (9 * count);
+  return jStat.erfc((root * 3 * Math.sqrt(count)) / Math.SQRT2) / 2;
 }
 
 /** The point at which `holds` changes from true to false; `low` if it is never true. */
 function bisect(low: number, high: number, holds: (middle: number) => boolean): number {
   for (let step = 0; step < 48; step++) {
     const middle = (low + high) / 2;
-    if (middle > 0 && holds(middle)) low = middle;
+    if (holds(middle)) low = middle;
     else high = middle;
   }
   return low;

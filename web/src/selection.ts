@@ -1,7 +1,7 @@
 // Chooses the records that count, and their values.
 
 import { type Data, Fate, knownFates } from "./data.ts";
-import { type Interval, type Moments, interval } from "./interval.ts";
+import { type Interval, type Moments, interval, weightOf } from "./interval.ts";
 import { MomentColumns } from "./moments.ts";
 
 export type Measure = "bytes" | "allocations" | "time";
@@ -76,15 +76,25 @@ export function intervals(data: Data, measure: Measure): (moments: Moments) => I
   const { meta, samples } = data.header;
   if (measure === "time") return (moments) => interval(moments, data.tick);
   if (meta.distances === "every") return () => null;
-  const typical = measure === "bytes" ? Math.max(meta.period, 1) : typicalAllocations(data, samples);
-  return (moments) => interval(moments, typical);
+  const longest = Math.max(meta.period, 1);
+  if (measure === "bytes") return (moments) => interval(moments, longest);
+  const { typical, heavier } = allocationWeights(data, samples, longest);
+  return (moments) => interval(moments, weightOf(moments) * heavier || typical);
 }
 
-/** The allocations that a sample of this profile stands for, on average. */
-function typicalAllocations(data: Data, samples: number): number {
-  if (samples === 0) return Math.max(data.header.meta.period, 1) / 64;
+/** The allocations that a sample stands for on average, and how many times heavier one could have been than those that
+ * were drawn, because of the longest period. */
+function allocationWeights(data: Data, samples: number, longest: number): { typical: number; heavier: number } {
+  if (samples === 0) return { typical: longest / 64, heavier: 1 };
   let all = 0;
+  const bytes = { estimate: 0, seen: 0, variance: 0, third: 0 };
   const { shape, count, length } = data.allocations;
-  for (let i = 0; i < length; i++) all += count[i]! * data.shapes.allocations.estimate[shape[i]!]!;
-  return all / samples;
+  for (let i = 0; i < length; i++) {
+    const at = shape[i]!;
+    all += count[i]! * data.shapes.allocations.estimate[at]!;
+    bytes.variance += count[i]! * data.shapes.bytes.variance[at]!;
+    bytes.third += count[i]! * data.shapes.bytes.third[at]!;
+  }
+  const drawn = weightOf(bytes);
+  return { typical: all / samples, heavier: drawn > 0 ? Math.max(longest / drawn, 1) : 1 };
 }

@@ -15,10 +15,10 @@
 //! that describes the mean of a Poisson count: shape `k` (the number of samples), scale `n` (the
 //! period). Objects that are always sampled add nothing. In all other cases a shifted gamma
 //! distribution with the same moments is used: an *effective count* of samples, each of an
-//! *effective weight*, plus bytes that are certain. The interval is the mid-P interval of
-//! a Poisson count (Lancaster, "Significance tests in discrete distributions", 1961; recommended by
-//! Cohen and Yang, 1994) with that count and weight. With few samples, a normal interval contains
-//! the true value too rarely, and Garwood's "exact" interval contains it too often.
+//! *effective weight*, plus bytes that are certain.
+//!
+//! [`crate::interval`] makes the 95 % limits of these moments: all figures of all reports have theirs from there. Where the
+//! period changed, or sources have different periods, the limits allow for what the longest one may have missed.
 //!
 //! The lower end of the interval is never below the bytes of the sampled objects.
 //!
@@ -33,8 +33,8 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::meta::Distances;
 use nthbyte_profile::model::{Sampling, Shape, Weight};
 use serde::Serialize;
-use statrs::function::gamma::{gamma_lr, gamma_ur};
 
+use crate::interval::Cumulants;
 use crate::periods;
 
 /// A figure and its 95 % interval.
@@ -42,9 +42,10 @@ use crate::periods;
 pub struct Estimate {
     /// The estimate; its mean over many runs is the true value.
     pub estimate: f64,
-    /// The true value is below this in 1 run of 40.
+    /// The true value is below this in 1 run of 40; where a longer period than that of the samples was in force, in up to
+    /// 1 of 20.
     pub low: f64,
-    /// The true value is above this in 1 run of 40.
+    /// The true value is above this in 1 run of 40 at most.
     pub high: f64,
 }
 
@@ -115,23 +116,34 @@ impl Moments {
         self.third += other.third;
     }
 
-    /// `typical`: the weight of one sample of this quantity, for sums without samples.
-    fn interval(&self, typical: f64) -> Estimate {
-        // So small that it matters only if there are no samples. Then the upper limit allows for an
-        // unsampled object of the typical weight.
-        const FAINT: f64 = 1e-6;
-        let variance = self.variance + FAINT * typical * typical;
-        let third = self.third + 2.0 * FAINT * typical * typical * typical;
-        let weight = third / (2.0 * variance);
-        let count = variance / (weight * weight);
-        let certain = self.estimate - count * weight;
-        let (low, high) = poisson_interval(count);
-        Estimate {
-            estimate: self.estimate,
-            low: (certain + weight * low).max(self.seen).min(self.estimate),
-            high: (certain + weight * high).max(self.estimate),
+    pub(crate) fn cumulants(&self) -> Cumulants {
+        Cumulants {
+            mean: self.estimate,
+            variance: self.variance,
+            third: self.third,
         }
     }
+
+    /// `heaviest`: the largest weight that a sample of this quantity could have had.
+    pub(crate) fn interval(&self, heaviest: f64) -> Estimate {
+        let (low, high) = self.cumulants().limits(heaviest);
+        Estimate {
+            estimate: self.estimate,
+            low: low.max(self.seen).min(self.estimate),
+            high: high.max(self.estimate),
+        }
+    }
+}
+
+/// The most allocations that a sample could have stood for if it was of a size that the samples have; `None` without samples that
+/// leave something unknown. `heaviest`: the bytes that a sample could have stood for.
+pub(crate) fn heaviest_allocations(
+    bytes: &Moments,
+    allocations: &Moments,
+    heaviest: f64,
+) -> Option<f64> {
+    let (bytes, allocations) = (bytes.cumulants().weight(), allocations.cumulants().weight());
+    (bytes > 0.0 && allocations > 0.0).then(|| allocations * (heaviest / bytes).max(1.0))
 }
 
 /// Sums over a set of samples.
@@ -206,8 +218,9 @@ fn fixed(period: f64, shape: Shape, weight: Weight) -> (Moments, Moments) {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimator {
     exact: bool,
-    /// The weight of a sample, for sums without samples.
-    typical_bytes: f64,
+    /// The heaviest weight of a sample of small objects: the longest period.
+    heaviest: f64,
+    /// The allocations that a sample stands for, for sums without samples.
     typical_allocations: f64,
 }
 
@@ -224,7 +237,7 @@ impl Estimator {
         };
         Self {
             exact: profile.is_exact(),
-            typical_bytes: period,
+            heaviest: period,
             typical_allocations,
         }
     }
@@ -233,7 +246,7 @@ impl Estimator {
     #[must_use]
     pub(crate) fn of_half(&self) -> Self {
         Self {
-            typical_bytes: 2.0 * self.typical_bytes,
+            heaviest: 2.0 * self.heaviest,
             typical_allocations: 2.0 * self.typical_allocations,
             ..*self
         }
@@ -247,115 +260,27 @@ impl Estimator {
 
     /// Estimated bytes, from their sums alone.
     pub(crate) fn of_bytes(&self, bytes: &Moments) -> Estimate {
-        self.estimate(bytes, self.typical_bytes)
+        self.estimate(bytes, self.heaviest)
     }
 
     /// Estimated number of allocations.
     #[must_use]
     pub fn allocations(&self, totals: &Totals) -> Estimate {
-        self.estimate(&totals.allocations, self.typical_allocations)
+        self.estimate(&totals.allocations, self.heaviest_allocations(totals))
     }
 
-    fn estimate(&self, moments: &Moments, typical: f64) -> Estimate {
+    /// The most allocations that a sample of these could have stood for.
+    #[must_use]
+    pub fn heaviest_allocations(&self, totals: &Totals) -> f64 {
+        heaviest_allocations(&totals.bytes, &totals.allocations, self.heaviest)
+            .unwrap_or(self.typical_allocations)
+    }
+
+    fn estimate(&self, moments: &Moments, heaviest: f64) -> Estimate {
         if self.exact {
             Estimate::exact(moments.estimate)
         } else {
-            moments.interval(typical)
+            moments.interval(heaviest)
         }
-    }
-}
-
-/// The probability outside the interval, on each side.
-const TAIL: f64 = 0.025;
-
-/// The 97.5 % point of the normal distribution.
-pub(crate) const Z: f64 = 1.959_963_984_540_054;
-
-/// Above this count, an approximation is better than 1e-4 of the interval's width, and faster.
-const MANY: f64 = 200.0;
-
-/// The mid-P interval of the mean of a Poisson distribution, given the observed `count`; extended to
-/// counts that are not integers.
-fn poisson_interval(count: f64) -> (f64, f64) {
-    if count > MANY {
-        // Wilson and Hilferty's cube root. Mid-P is the mean of two gamma distributions, of shapes
-        // `count` and `count + 1`; a shape halfway between them approximates it.
-        let shape = count + 0.5;
-        let root = |z: f64| {
-            let cube = 1.0 - 1.0 / (9.0 * shape) + z / (3.0 * shape.sqrt());
-            shape * cube * cube * cube
-        };
-        return (root(-Z), root(Z));
-    }
-    // A gamma distribution of shape 0 is always 0.
-    let whole = count > 1e-9;
-    let above = |mean: f64| {
-        let first = if whole { gamma_ur(count, mean) } else { 0.0 };
-        f64::midpoint(first, gamma_ur(count + 1.0, mean))
-    };
-    let below = |mean: f64| {
-        let first = if whole { gamma_lr(count, mean) } else { 1.0 };
-        f64::midpoint(first, gamma_lr(count + 1.0, mean))
-    };
-    let most = count + 10.0 + 6.0 * count.sqrt();
-    let low = bisect(0.0, count.max(1e-9), |mean| below(mean) < TAIL);
-    let high = bisect(count, most, |mean| above(mean) > TAIL);
-    (low, high)
-}
-
-/// The point at which `holds` changes from true to false; `low` if it is never true.
-fn bisect(mut low: f64, mut high: f64, holds: impl Fn(f64) -> bool) -> f64 {
-    for _ in 0..48 {
-        let middle = f64::midpoint(low, high);
-        if middle > 0.0 && holds(middle) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    low
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// P(X < count) + P(X = count) / 2, summed term by term.
-    fn mid_p(count: u32, mean: f64) -> f64 {
-        let mut term = (-mean).exp();
-        let mut sum = 0.0;
-        for number in 1..=count {
-            sum += term;
-            term *= mean / f64::from(number);
-        }
-        sum + term / 2.0
-    }
-
-    #[test]
-    fn limits_are_where_mid_p_says() {
-        for count in (0..20).chain([50, 100, 199]) {
-            let (low, high) = poisson_interval(f64::from(count));
-            assert!((mid_p(count, high) - TAIL).abs() < 1e-6, "{count}: {high}");
-            if count == 0 {
-                assert_eq!(low, 0.0);
-            } else {
-                let above = 1.0 - mid_p(count, low);
-                assert!((above - TAIL).abs() < 1e-6, "{count}: {low}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_approximation_meets_the_solution() {
-        let (low, high) = poisson_interval(MANY - 1e-6);
-        let (approximate_low, approximate_high) = poisson_interval(MANY + 1e-6);
-        assert!(
-            (low - approximate_low).abs() < 0.02,
-            "{low} {approximate_low}"
-        );
-        assert!(
-            (high - approximate_high).abs() < 0.02,
-            "{high} {approximate_high}"
-        );
     }
 }

@@ -8,6 +8,7 @@ pub mod explain;
 pub mod flamegraph;
 pub mod fold;
 mod inclusive;
+mod interval;
 pub mod leaks;
 pub mod memory;
 mod periods;

@@ -7,13 +7,15 @@
 //!
 //! If the period changed during the session, each sample stands for its own period. Then `n` is
 //! Kish's effective sample size (the number of equal samples that give the same variance), and `k`
-//! is the same share of it.
+//! is the same share of it. A function may have run while the period was long, and no sample hit it: so the upper end allows for
+//! one more sample of the longest period, and the lower end for one that the rest has missed (see [`crate::interval`]).
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::model::TimeSample;
 
-use crate::estimate::{Estimate, Z};
+use crate::estimate::Estimate;
 use crate::inclusive::Sum;
+use crate::interval::Z;
 use crate::text;
 
 /// The totals of some time samples.
@@ -80,8 +82,10 @@ pub(crate) struct Clock {
     pub(crate) samples: u64,
     /// The time of all samples together, as in [`TimeTotals`].
     whole: f64,
-    /// Kish's effective sample size.
-    effective: f64,
+    /// What a sample stands for: the whole, divided by Kish's effective sample size.
+    each: f64,
+    /// What a sample of the longest period stands for.
+    heaviest: f64,
     /// Samples per second, on average. If it is `None` (unknown), the figures are numbers of samples.
     pub(crate) hz: Option<f64>,
 }
@@ -103,11 +107,12 @@ impl Clock {
         Self {
             samples: profile.cpu.len() as u64,
             whole,
-            effective: if squares > 0.0 {
-                whole * whole / squares
-            } else {
-                0.0
-            },
+            each: if whole > 0.0 { squares / whole } else { 0.0 },
+            heaviest: counts
+                .iter()
+                .zip(&each)
+                .filter(|(count, _)| **count > 0)
+                .fold(0.0, |most, (_, time)| most.max(*time)),
             hz: profile.time_hz(),
         }
     }
@@ -133,12 +138,21 @@ impl Clock {
             return Estimate::exact(0.0);
         }
         let whole = self.whole();
-        let (low, high) = wilson(self.share(time) * self.effective, self.effective);
+        let share = self.share(time);
         Estimate {
-            estimate: whole * self.share(time),
-            low: whole * low,
-            high: whole * high,
+            estimate: whole * share,
+            low: whole * (1.0 - self.highest(1.0 - share)).clamp(0.0, share),
+            high: whole * self.highest(share),
         }
+    }
+
+    /// The upper end of a share.
+    fn highest(&self, share: f64) -> f64 {
+        // Kish's weight of the samples of this share, and of one more of the longest period.
+        let (time, more) = (share * self.whole, self.heaviest);
+        let each = (time * self.each + more * more) / (time + more);
+        let effective = self.whole / each;
+        wilson(share * effective, effective).1
     }
 
     /// A time as text, with both ends of its interval or with the larger distance to an end.
@@ -210,13 +224,14 @@ mod tests {
         let mut clock = Clock {
             samples: 1000,
             whole: 10e9,
-            effective: 1000.0,
+            each: 10e6,
+            heaviest: 10e6,
             hz: Some(100.0),
         };
         assert_eq!(clock.show(&clock.time(5e9), false), "5.00 s ±6.2%");
         assert_eq!(clock.show(&clock.time(5e9), true), "5.00 s (4.69 s–5.31 s)");
         assert_eq!(clock.show(&clock.time(0.0), true), "0 s");
-        (clock.hz, clock.whole) = (None, 1000.0);
+        (clock.hz, clock.whole, clock.each, clock.heaviest) = (None, 1000.0, 1.0, 1.0);
         assert_eq!(clock.show(&clock.time(500.0), true), "500 (469–531)");
     }
 }

@@ -177,8 +177,8 @@ fn intervals(profile: &Profile, first: usize) -> serde_json::Value {
     let estimator = Estimator::new(profile, &all);
     let moments = |m: &Moments| json!({"estimate": m.estimate, "seen": m.seen, "variance": m.variance, "third": m.third});
     json!({
-        "typical_bytes": profile.periods()[0],
-        "typical_allocations": all.allocations.estimate / all.samples.max(1) as f64,
+        "heaviest_bytes": profile.periods().last(),
+        "heaviest_allocations": estimator.heaviest_allocations(&some),
         "bytes": [moments(&some.bytes), estimator.bytes(&some)],
         "allocations": [moments(&some.allocations), estimator.allocations(&some)],
     })

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::Change;
 use super::matching::Matching;
 use super::runs::{Cell, Key, Measure, Run};
-use crate::estimate::{Estimate, Moments};
+use crate::estimate::{self, Estimate, Moments};
 use crate::inclusive::Sum;
 use crate::periods;
 use crate::statistics::difference::Side;
@@ -242,8 +242,17 @@ fn has_samples(cell: &Cell) -> bool {
 /// The mean over the runs of a side.
 fn side<'a>(runs: &[Run], cells: impl Iterator<Item = &'a Cell>, measure: Measure) -> Side {
     let number = runs.len() as f64;
-    let mut sum = Moments::default();
-    cells.for_each(|cell| sum.add(cell.of(measure)));
+    let mut all = Cell::default();
+    cells.for_each(|cell| all.add(cell));
+    let of = |measure: Measure| {
+        let sum = all.of(measure);
+        Moments {
+            estimate: sum.estimate / number,
+            seen: sum.seen / number,
+            variance: sum.variance / number.powi(2),
+            third: sum.third / number.powi(3),
+        }
+    };
     let mean = |of: fn(&Run) -> f64| runs.iter().map(of).sum::<f64>() / (number * number);
     let unit = match measure {
         Measure::Cpu => mean(|run| run.tick),
@@ -251,19 +260,18 @@ fn side<'a>(runs: &[Run], cells: impl Iterator<Item = &'a Cell>, measure: Measur
         Measure::Peak => 2.0 * mean(|run| run.period),
         _ => mean(|run| run.period),
     };
+    let longest = mean(|run| run.longest_period);
     let typical = match measure {
-        Measure::Allocations => mean(|run| run.typical_allocations),
+        Measure::Allocations => {
+            estimate::heaviest_allocations(&of(Measure::Bytes), &of(measure), longest)
+                .unwrap_or_else(|| mean(|run| run.typical_allocations))
+        }
         Measure::Cpu => unit,
-        Measure::Peak => 2.0 * mean(|run| run.longest_period),
-        _ => mean(|run| run.longest_period),
+        Measure::Peak => 2.0 * longest,
+        _ => longest,
     };
     Side {
-        mean: Moments {
-            estimate: sum.estimate / number,
-            seen: sum.seen / number,
-            variance: sum.variance / number.powi(2),
-            third: sum.third / number.powi(3),
-        },
+        mean: of(measure),
         runs: runs.len() as u32,
         unit: unit.max(f64::MIN_POSITIVE),
         typical,

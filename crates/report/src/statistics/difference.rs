@@ -1,25 +1,26 @@
 //! What a difference of two estimates is worth.
 //!
 //! Each side is a sum over samples ([`Moments`]), or the mean of such sums over several runs. What a
-//! side leaves unknown is that of a Poisson count: *an effective count* `k` of samples, each of an effective
-//! weight `w`, beside bytes that are certain (see [`crate::estimate`]). Both sides are given the weight that
-//! their samples have together, in proportion to their periods: a kind of object that one side saw may
-//! have gone unseen on the other.
+//! side leaves unknown is that of a Poisson count, beside bytes that are certain (see [`crate::interval`]). What a side may
+//! have missed are samples of the heaviest weight that they could have had: that of the longest period, or if that is more the
+//! one that the samples of both sides have together, in proportion to their periods: a kind of object that one side saw may have
+//! gone unseen on the other.
 //!
 //! A count of which `k` were seen has a mean that is distributed, as far as the count tells, between
 //! Gamma(k) and Gamma(k + 1): these give Garwood's exact limits ("Fiducial limits for the Poisson distribution",
-//! Biometrika 28, 1936). The difference of the two sides is then a difference of two gamma variables, each scaled
-//! and shifted, whose distribution is [`GammaDifference`].
+//! Biometrika 28, 1936). The one sample more is of the heaviest weight. The difference of the two sides is then a difference of two
+//! gamma variables, each scaled and shifted, whose distribution is [`GammaDifference`].
 //!
 //! - *The test* takes Gamma(k) for the larger side and Gamma(k + 1) for the smaller one. If both have the same period and
 //!   nothing is certain, this is the conditional binomial test of two Poisson means (Przyborowski and Wilenski,
 //!   "Homogeneity of results in testing samples from Poisson series", Biometrika 31, 1940) with its exact
 //!   probability: by chance, what it gives is below `p` in at most a part `p` of all cases, however few samples there
 //!   are. This is what the control of the false discovery rate needs.
-//! - *The interval* takes Gamma(k + 1/2) for both (Krishnamoorthy and Lee, "Inference for functions of parameters in discrete
-//!   distributions based on fiducial approach", Journal of Statistical Planning and Inference 140, 2010). It
+//! - *The interval* of the difference takes Gamma(k + 1/2) for both (Krishnamoorthy and Lee, "Inference for functions of parameters
+//!   in discrete distributions based on fiducial approach", Journal of Statistical Planning and Inference 140, 2010). It
 //!   holds in 95 of 100 cases on average, where one from the exact test would hold too often. So it may exclude 0 where
 //!   the test has not passed, by a little.
+//! - *The interval of a side* is that of its figure in any other report.
 //!
 //! With several runs on a side, their [`Spread`] is added to the variance, and the factor by which
 //! the deviation grows widens the interval; the probability is the larger of that of the counts and that
@@ -30,13 +31,8 @@ use statrs::function::erf::erfc;
 
 use super::spread::Spread;
 use super::tail::GammaDifference;
-use crate::estimate::{Estimate, Moments, Z};
-
-/// Of what one sample stands for; see [`crate::estimate`]: so little that it matters only where there are no samples.
-const FAINT: f64 = 1e-6;
-
-/// The share of the probability outside the interval, on each side.
-const TAIL: f64 = 0.025;
+use crate::estimate::{Estimate, Moments};
+use crate::interval::{Cumulants, Gamma, TAIL, Z};
 
 /// One side of a comparison: the mean over its runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,7 +43,7 @@ pub struct Side {
     pub runs: u32,
     /// What the weight of a sample is in proportion to: the period, divided by the number of runs.
     pub unit: f64,
-    /// What a sample stands for where there are none.
+    /// The heaviest weight of a sample: what it stands for where there are none.
     pub typical: f64,
     /// Whether everything was recorded.
     pub exact: bool,
@@ -74,16 +70,6 @@ impl Side {
             typical: self.typical * factor,
             ..*self
         }
-    }
-
-    /// Variance and half the third moment, with what keeps them from being 0.
-    fn unknown(&self) -> (f64, f64) {
-        if self.exact {
-            return (0.0, 0.0);
-        }
-        let typical = self.typical;
-        let variance = self.mean.variance + FAINT * typical.powi(2);
-        (variance, self.mean.third / 2.0 + FAINT * typical.powi(3))
     }
 }
 
@@ -112,14 +98,13 @@ pub fn compare(old: &Side, new: &Side, spread: Option<&Spread>) -> Difference {
     let between = |shares: f64| spread.map_or(0.0, |spread| spread.between * shares);
     let widen = |variance: f64, shares: f64| Widening::of(variance, between(shares), spread);
 
-    let nothing = Part::default();
-    let interval = |up: &Part, down: &Part, estimate: f64, shares: f64| {
-        let of = up.minus(down, 0.5, 0.5);
-        let variance = up.variance() + down.variance();
-        widen(variance, shares).apply(Estimate {
-            estimate,
-            low: of.quantile(TAIL).min(estimate),
-            high: of.quantile(1.0 - TAIL).max(estimate),
+    let difference = |shares: f64| {
+        let (up, down) = (new_part.with(0.5), old_part.with(0.5));
+        let of = less(&up, &down);
+        widen(up.variance + down.variance, shares).apply(Estimate {
+            estimate: distance,
+            low: of.quantile(TAIL).min(distance),
+            high: of.quantile(1.0 - TAIL).max(distance),
         })
     };
     let alone = |side: &Side, part: &Part| {
@@ -127,76 +112,79 @@ pub fn compare(old: &Side, new: &Side, spread: Option<&Spread>) -> Difference {
         if known && side.exact {
             return Estimate::exact(side.mean.estimate);
         }
-        let mut found = interval(part, &nothing, side.mean.estimate, runs(side));
         // What was seen of several runs is no bound for their mean.
         let least = if known { side.mean.seen } else { 0.0 };
+        let mean = Moments {
+            seen: least,
+            ..side.mean
+        };
+        let found = mean.interval(if side.exact { 0.0 } else { side.typical });
+        let mut found = widen(part.with(0.5).variance, runs(side)).apply(found);
         found.low = found.low.max(least).min(found.estimate);
         found
     };
     let shares = runs(old) + runs(new);
     let (p, least) = probability(&old_part, &new_part, distance);
-    let by_spread = widen(old_part.variance() + new_part.variance(), shares).probability(distance);
+    let variance = old_part.seen.variance + new_part.seen.variance;
+    let by_spread = widen(variance, shares).probability(distance);
     Difference {
         old: alone(old, &old_part),
         new: alone(new, &new_part),
-        difference: interval(&new_part, &old_part, distance, shares),
+        difference: difference(shares),
         p: p.max(by_spread),
         least,
     }
 }
 
-/// The weights of a sample of either side.
+/// The weights of a sample of either side, if those of both have the same in proportion to their periods.
 fn weights(old: &Side, new: &Side) -> (f64, f64) {
     let ratio = new.unit / old.unit;
-    let ((old_variance, old_third), (new_variance, new_third)) = (old.unknown(), new.unknown());
-    let variance = old_variance + new_variance;
+    let variance = old.mean.variance + new.mean.variance;
     if variance <= 0.0 {
         return (0.0, 0.0);
     }
-    // A small weight, as where third moments vanish, means a normal distribution; then so small is small enough.
-    let least = 1e-3 * variance.sqrt();
-    let weight = ((old_third + new_third / ratio) / variance).max(least);
+    let third = old.mean.third + new.mean.third / ratio;
+    let weight = third / (2.0 * variance);
     (weight, weight * ratio)
 }
 
-/// A side as a count: certain bytes, and an effective count of an effective weight.
-#[derive(Clone, Copy, Debug, Default)]
+/// A side, and what it may have missed.
+#[derive(Clone, Copy, Debug)]
 struct Part {
-    certain: f64,
-    count: f64,
-    weight: f64,
+    seen: Cumulants,
+    /// The heaviest weight of a sample; 0 if nothing can have been missed.
+    heaviest: f64,
 }
 
 impl Part {
+    /// `weight`: of a sample, by what both sides saw.
     fn of(side: &Side, weight: f64) -> Self {
-        let (variance, _) = side.unknown();
-        if variance <= 0.0 {
-            return Self {
-                certain: side.mean.estimate,
-                ..Self::default()
-            };
-        }
-        let count = variance / (weight * weight);
+        let heaviest = if side.exact {
+            0.0
+        } else {
+            side.typical.max(weight)
+        };
         Self {
-            certain: side.mean.estimate - count * weight,
-            count,
-            weight,
+            seen: side.mean.cumulants(),
+            heaviest,
         }
     }
 
-    fn variance(&self) -> f64 {
-        self.count * self.weight * self.weight
+    /// With so much of one more sample.
+    fn with(&self, part: f64) -> Cumulants {
+        self.seen.with(part, self.heaviest)
     }
+}
 
-    /// The distribution of this side less another one, with so much added to the counts.
-    fn minus(&self, other: &Self, mine: f64, its: f64) -> GammaDifference {
-        GammaDifference {
-            shift: self.certain - other.certain,
-            up_shape: self.count + mine,
-            up_scale: self.weight,
-            down_shape: other.count + its,
-            down_scale: other.weight,
-        }
+/// The distribution of one side less another one.
+fn less(up: &Cumulants, down: &Cumulants) -> GammaDifference {
+    let (up, down) = (Gamma::of(up), Gamma::of(down));
+    GammaDifference {
+        shift: up.certain - down.certain,
+        up_shape: up.count,
+        up_scale: up.weight,
+        down_shape: down.count,
+        down_scale: down.weight,
     }
 }
 
@@ -210,17 +198,18 @@ fn probability(old: &Part, new: &Part, distance: f64) -> (f64, f64) {
     } else {
         (old, new)
     };
-    let p = (2.0 * larger.minus(smaller, 0.0, 1.0).below(0.0)).min(1.0);
-    let mostly_certain = |part: &Part| part.certain > part.weight;
-    let one_exact = old.weight == 0.0 || new.weight == 0.0;
-    let least = if one_exact || mostly_certain(old) || mostly_certain(new) {
+    let p = 2.0 * less(&larger.seen, &smaller.with(1.0)).below(0.0);
+    let (old_seen, new_seen) = (Gamma::of(&old.seen), Gamma::of(&new.seen));
+    let mostly_certain = |gamma: &Gamma, of: &Part| gamma.certain > of.heaviest;
+    let one_exact = old.heaviest == 0.0 || new.heaviest == 0.0;
+    let least = if one_exact || mostly_certain(&old_seen, old) || mostly_certain(&new_seen, new) {
         0.0
     } else {
         // All samples on the side where this is least likely.
-        let share = old.weight.min(new.weight) / (old.weight + new.weight);
-        2.0 * share.powf(old.count + new.count)
+        let share = old.heaviest.min(new.heaviest) / (old.heaviest + new.heaviest);
+        2.0 * share.powf(old_seen.count + new_seen.count)
     };
-    (p, least.min(1.0))
+    (p.min(1.0), least.min(1.0))
 }
 
 /// By how much the spread between runs widens an interval.

@@ -108,6 +108,8 @@ pub struct Summary {
     pub damage: Vec<DamageNote>,
     /// The estimate for one function (file, type) without any sample.
     pub unlisted: Estimate,
+    /// The same, in allocations.
+    pub unlisted_allocations: Estimate,
     /// The rows, largest own bytes first.
     pub rows: Vec<Row>,
     /// Number of rows that [`Summary::truncate`] removed.
@@ -239,6 +241,7 @@ impl Summary {
             notes: meta.notes.clone(),
             damage: damage(profile),
             unlisted: estimator.bytes(&Totals::default()),
+            unlisted_allocations: estimator.allocations(&Totals::default()),
             rows: rows::rows(profile, &aggregate, by, alive_is_known),
             rows_left_out: 0,
             bytes_left_out: Estimate::exact(0.0),
