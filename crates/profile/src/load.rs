@@ -7,6 +7,7 @@
 
 mod code;
 mod files;
+mod lost;
 mod numbers;
 
 use std::collections::HashMap;
@@ -30,6 +31,7 @@ use crate::reader::{Block, ReadError, Reader};
 use crate::sources::Sources;
 use code::LoadedCode;
 use files::Session;
+use lost::Losses;
 use numbers::{Interner, Numbers};
 
 /// The name of a function whose definition was lost.
@@ -99,6 +101,8 @@ pub(crate) struct Loader {
     sample_runs: Vec<(u32, u32)>,
     /// The number of the next allocation in the file.
     next_sample: u32,
+    /// What is known of samples that were lost.
+    losses: Losses,
     /// The first young sample; all later samples are young too.
     youth: u32,
     last_time: Nanos,
@@ -131,6 +135,7 @@ impl Default for Loader {
             unknown_thread: None,
             sample_runs: vec![(0, 0)],
             next_sample: 0,
+            losses: Losses::default(),
             youth: 0,
             last_time: Nanos(0),
             session: Session::default(),
@@ -185,6 +190,7 @@ impl Loader {
         while let Some(event) = block.next_event() {
             self.event(event);
         }
+        self.end_block();
     }
 
     #[inline]
@@ -222,7 +228,12 @@ impl Loader {
             Event::Cpu(sample) => self.cpu(&sample),
             Event::Collection(collection) => self.collection(collection),
             Event::Memory(memory) => self.memory(memory),
-            Event::Lost(kind, count) => self.lost(kind, count),
+            Event::Lost(kind, count) => {
+                self.lost(kind, count);
+                if kind == LostKind::Allocations {
+                    self.scale_for(count);
+                }
+            }
             Event::End(end) => {
                 self.session.end = Some(End {
                     time: self.at(end.time),
@@ -367,6 +378,7 @@ impl Loader {
         let Some(sampling) = self.sources.sampling(allocation.source, Unit::Bytes) else {
             return self.leave_out();
         };
+        let sampling = self.said_to_be_lost(sampling);
         let sample = Sample {
             time,
             thread: self.thread(allocation.thread),

@@ -16,6 +16,7 @@ use crate::event::{
 use crate::format::MAX_EXTENSION;
 use crate::model::{Lifetime, Profile, SamplingId};
 use crate::processes::{self, MAX_BYTES, extension};
+use crate::varint::put;
 use crate::writer::Writer;
 
 impl Profile {
@@ -30,6 +31,7 @@ impl Profile {
             periods: self.sources.iter().map(|source| source.period).collect(),
             threads: vec![ThreadId(0); self.threads.len()],
             out: Writer::new(out, &self.meta)?,
+            lost: None,
         };
         file.processes()?;
         file.definitions()?;
@@ -46,6 +48,8 @@ struct File<'a, W: Write> {
     /// The numbers of threads in the file: the threads of a process follow it.
     threads: Vec<ThreadId>,
     out: Writer<W>,
+    /// What the file says of lost samples at this point; `None` if it has said nothing.
+    lost: Option<u32>,
 }
 
 /// Number of samples between two calls of `progress`.
@@ -141,6 +145,22 @@ impl<W: Write> File<'_, W> {
         Ok(())
     }
 
+    /// Writes how many samples were lost beside those that follow, if that differs from what was written last. A file without
+    /// any says nothing.
+    fn lost_beside(&mut self, sampling: SamplingId) -> io::Result<()> {
+        let lost = self.profile.sampling(sampling).lost;
+        let is_needed = !self.profile.lost.is_empty();
+        if is_needed && self.lost.replace(lost) != Some(lost) {
+            let mut bytes = Vec::new();
+            put(&mut bytes, lost.into());
+            self.out.write(&Event::Extension(Extension {
+                kind: extension::LOST,
+                bytes: &bytes,
+            }))?;
+        }
+        Ok(())
+    }
+
     fn samples(&mut self, mut progress: impl FnMut(u64)) -> io::Result<()> {
         // A period without a sample says something too: what it may have missed.
         for id in 0..self.profile.samplings.len() {
@@ -149,6 +169,7 @@ impl<W: Write> File<'_, W> {
         for id in self.profile.samples.ids() {
             let sample = self.profile.samples.get(id);
             self.period(sample.shape.sampling)?;
+            self.lost_beside(sample.shape.sampling)?;
             self.out.write(&Event::Allocation(Allocation {
                 time: sample.time,
                 thread: self.thread(sample.thread),

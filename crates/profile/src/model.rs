@@ -98,7 +98,12 @@ pub struct Sampling {
     pub distances: Distances,
     /// Mean distance between sample points, in the unit; 0 if unknown.
     pub period: u64,
+    /// How many samples were lost for each [`LOST_UNIT`] that were kept, at that time: 0 nearly always.
+    pub lost: u32,
 }
+
+/// The number of kept samples to which [`Sampling::lost`] refers.
+pub const LOST_UNIT: u32 = 1024;
 
 impl Sampling {
     /// The sampling of a source with a period; `None` if this version does not know its kind, unit
@@ -111,19 +116,33 @@ impl Sampling {
             unit: source.unit()?,
             distances: source.distances()?,
             period,
+            lost: 0,
         })
     }
 
-    /// The weight of an allocation of this shape.
+    /// How many samples each one that was kept stands for, with those that were lost: 1 if none was.
+    #[must_use]
+    pub fn taken(&self) -> f64 {
+        1.0 + f64::from(self.lost) / f64::from(LOST_UNIT)
+    }
+
+    /// The weight of an allocation of this shape. A sample that was kept stands for those that were lost beside it, too: what
+    /// was allocated is sampled *and kept* with a probability that is smaller by this factor.
     #[must_use]
     pub fn weight(&self, shape: &Shape) -> Weight {
-        Weight::of(
+        let of_taken = Weight::of(
             self.distances,
             self.period,
             shape.size,
             shape.block,
             shape.points,
-        )
+        );
+        let taken = self.taken();
+        Weight {
+            probability: of_taken.probability / taken,
+            allocations: of_taken.allocations * taken,
+            bytes: of_taken.bytes * taken,
+        }
     }
 }
 
@@ -306,7 +325,7 @@ impl Profile {
     #[must_use]
     pub fn is_exact(&self) -> bool {
         let samplings = self.allocation_samplings();
-        let every = |sampling: &Sampling| sampling.distances == Distances::Every;
+        let every = |of: &Sampling| of.distances == Distances::Every && of.lost == 0;
         !samplings.is_empty() && samplings.iter().all(every)
     }
 

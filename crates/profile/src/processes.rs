@@ -14,7 +14,7 @@ use crate::event::{Memory, Nanos};
 use crate::meta::Meta;
 use crate::varint::{put, take};
 
-/// Kinds of events about processes. The first two are in merged files only.
+/// Kinds of events about processes. The first two and the last one are in merged files only.
 pub mod extension {
     /// A process, as JSON: the threads that are defined after it belong to it.
     pub(crate) const PROCESS: u8 = 64;
@@ -24,6 +24,8 @@ pub mod extension {
     pub(crate) const ENDED_BY: u8 = 66;
     /// A note on the run, as those of the header, as text: something that became known while it went on.
     pub const NOTE: u8 = 67;
+    /// How many samples were lost for each [`LOST_UNIT`](crate::model::LOST_UNIT) of the samples from here on.
+    pub(crate) const LOST: u8 = 68;
 }
 
 /// The largest total size of the JSON for the processes of one file, in bytes. It limits the memory

@@ -124,16 +124,18 @@ impl Sources {
         };
         let definition = &profile.sources[source.index()];
         let sampling = match Sampling::of(source, definition, period) {
-            Some(sampling) => {
-                let id = *self.samplings.entry(sampling).or_insert_with(|| {
-                    profile.samplings.push(sampling);
-                    SamplingId(profile.samplings.len() as u32 - 1)
-                });
-                Ok((id, sampling.unit))
-            }
+            Some(sampling) => Ok((self.intern(profile, sampling), sampling.unit)),
             None => Err(self.reason(why_unknown(definition))),
         };
         self.in_force[number.index()] = Some(InForce { source, sampling });
+    }
+
+    /// The number of a sampling in the profile's table.
+    pub(crate) fn intern(&mut self, profile: &mut Profile, sampling: Sampling) -> SamplingId {
+        *self.samplings.entry(sampling).or_insert_with(|| {
+            profile.samplings.push(sampling);
+            SamplingId(profile.samplings.len() as u32 - 1)
+        })
     }
 
     /// The sampling of a sample from this source; `None` if the sample must be left out. Then it is

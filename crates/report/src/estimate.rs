@@ -27,6 +27,10 @@
 //! regular pattern, the error can be larger or (mostly) smaller. A block that covers `k` sample
 //! points counts for `k` periods; this differs from its size by less than a period.
 //!
+//! *Lost samples.* A sample that was kept stands for those that were lost at the same time ([`Sampling::taken`]). What was
+//! allocated is sampled and kept with a smaller probability, and all else follows from that: the intervals are those of
+//! a longer period, and large blocks are not certain any more.
+//!
 //! *Every allocation.* The figures are exact, and low = estimate = high.
 
 use nthbyte_profile::Profile;
@@ -172,7 +176,10 @@ impl Totals {
                 Moments::of_sample(shape.size as f64, weight.bytes, weight.probability),
                 Moments::of_sample(1.0, weight.allocations, weight.probability),
             ),
-            Distances::Fixed => fixed(sampling.period.max(1) as f64, shape, weight),
+            Distances::Fixed => {
+                let period = sampling.period.max(1) as f64;
+                fixed(period, sampling.taken(), shape, weight)
+            }
         };
         Self {
             samples: 1,
@@ -190,8 +197,8 @@ impl Totals {
 }
 
 /// With fixed distances, a block contains `floor(block / period)` sample points; with the
-/// probability of the remaining fraction, it contains one more.
-fn fixed(period: f64, shape: Shape, weight: Weight) -> (Moments, Moments) {
+/// probability of the remaining fraction, it contains one more. `taken`: see [`Sampling::taken`].
+fn fixed(period: f64, taken: f64, shape: Shape, weight: Weight) -> (Moments, Moments) {
     let block = shape.block.max(1) as f64;
     let moments = |value: f64, unit: f64| {
         if block < period {
@@ -201,16 +208,17 @@ fn fixed(period: f64, shape: Shape, weight: Weight) -> (Moments, Moments) {
             return moments;
         }
         let part = (block / period).fract();
+        let lost = Moments::of_sample(value / taken, value, 1.0 / taken);
         Moments {
             estimate: value,
-            seen: value.min(unit * (block / period).floor()),
-            variance: unit * unit * part * (1.0 - part),
-            third: 0.0,
+            seen: (value / taken).min(unit / taken * (block / period).floor()),
+            variance: lost.variance + unit * unit * part * (1.0 - part),
+            third: lost.third,
         }
     };
     (
-        moments(weight.bytes, period),
-        moments(weight.allocations, period / block),
+        moments(weight.bytes, period * taken),
+        moments(weight.allocations, period * taken / block),
     )
 }
 

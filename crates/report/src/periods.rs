@@ -7,13 +7,14 @@ use nthbyte_profile::model::Sampling;
 use crate::text;
 
 /// The longest period of the allocation samples, in bytes; at least 1. It says what may have been missed, so a period
-/// under which no sample was taken counts too.
+/// under which no sample was taken counts too. Where samples were lost, it is longer in proportion.
 pub(crate) fn longest(profile: &Profile) -> f64 {
     let used = profile.allocation_samplings();
     let is_used = |of: &&Sampling| used.iter().any(|used| used.source == of.source);
     let sampled = |of: &&Sampling| of.distances != Distances::Every;
     let periods = profile.samplings.iter().filter(is_used).filter(sampled);
-    periods.map(|of| of.period).max().unwrap_or(1).max(1) as f64
+    let weights = periods.map(|of| of.period.max(1) as f64 * of.taken());
+    weights.fold(1.0, f64::max)
 }
 
 /// The one period with which the intervals of large sums would be as wide as they are, in bytes: the period, if there is
@@ -122,6 +123,7 @@ mod tests {
             unit: Unit::Bytes,
             distances: Distances::Exponential,
             period,
+            lost: 0,
         };
         profile.samplings = PERIODS.map(|period| sampling(0, period)).to_vec();
         profile.samplings.push(sampling(1, 256 << 10));

@@ -343,7 +343,7 @@ fn what_is_lost_is_said_by_its_kind() {
     };
     assert_eq!(
         said(&[(event::LostKind::Allocations, 1)]).unwrap(),
-        "1 sample was lost: figures are too low."
+        "1 sample was lost: those beside them stand for them, and intervals are wider."
     );
     assert_eq!(
         said(&[(event::LostKind::CpuSamples, 2)]).unwrap(),

@@ -1,6 +1,7 @@
 //! Handles the start and the end of a file, and its data about processes.
 
 use super::Loader;
+use super::lost::Losses;
 use super::numbers::Numbers;
 use crate::activity::{self, Activity};
 use crate::composition::{self, ArenaRun, Composition, parse_arenas};
@@ -51,6 +52,7 @@ impl Loader {
         self.unknown_thread = None;
         self.sample_runs = vec![(0, here)];
         self.next_sample = 0;
+        self.losses = Losses::starting_at(here);
         // Without a collector, no block is young.
         self.youth = if meta.has_collector() { here } else { u32::MAX };
         self.last_time = start;
@@ -66,6 +68,7 @@ impl Loader {
             composition::COMPOSITION => self.composition(extension.bytes),
             composition::ARENAS => self.arenas(extension.bytes),
             activity::ACTIVITY => self.activity(extension.bytes),
+            extension::LOST => self.lost_from_here(extension.bytes),
             _ => None,
         };
         if known.is_none() {

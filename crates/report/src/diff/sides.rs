@@ -294,7 +294,7 @@ pub(super) fn notes(
         .fold(0, |sum, (_, count)| sum.saturating_add(*count));
     if lost > 0 {
         notes.push(format!(
-            "{}: figures are too low",
+            "{}: those beside them stand for them, and intervals are wider",
             text::lost(lost, "sample")
         ));
     }

@@ -38,7 +38,10 @@ pub(super) fn incomplete(facts: &Facts<'_>) -> Option<Answer> {
         let lost = counts.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
         let taken = profile.cpu.len() as u64;
         let (noun, effect) = match kind {
-            LostKind::Allocations => ("sample", "figures are too low"),
+            LostKind::Allocations => (
+                "sample",
+                "those beside them stand for them, and intervals are wider",
+            ),
             LostKind::Other => ("event", "freed objects may seem to be alive"),
             // A few time samples among thousands change no answer.
             LostKind::CpuSamples if lost <= taken / FEW => continue,

@@ -208,6 +208,7 @@ mod tests {
             unit: Unit::Bytes,
             distances: Distances::Exponential,
             period,
+            lost: 0,
         };
         profile.samplings = vec![sampling(16 << 10), sampling(512 << 10)];
         (0..3200).for_each(|number| push(&mut profile, number * 31_250, 0));

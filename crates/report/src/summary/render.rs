@@ -276,7 +276,9 @@ impl Summary {
         let mut lines = Vec::new();
         if self.lost > 0 {
             let lost = text::lost(self.lost, "sample");
-            lines.push(format!("! {lost}: all figures are too low"));
+            lines.push(format!(
+                "! {lost}: those beside them stand for them, and intervals are wider"
+            ));
         }
         let lost_other = self.lost_other - self.time.lost;
         if lost_other > 0 {
