@@ -79,10 +79,10 @@ export function intervals(data: Data, measure: Measure): (moments: Moments) => I
   const longest = Math.max(meta.period, 1);
   if (measure === "bytes") return (moments) => interval(moments, longest);
   const { typical, heavier } = allocationWeights(data, samples, longest);
-  return (moments) => interval(moments, weightOf(moments) * heavier || typical);
+  return (moments) => interval(moments, Math.max(weightOf(moments) * heavier, typical));
 }
 
-/** The allocations that a sample stands for on average, and how many times heavier one could have been than those that
+/** The allocations that a sample of an object of the mean size stands for, and how many times heavier one could have been than those that
  * were drawn, because of the longest period. */
 function allocationWeights(data: Data, samples: number, longest: number): { typical: number; heavier: number } {
   if (samples === 0) return { typical: longest / 64, heavier: 1 };
@@ -92,9 +92,10 @@ function allocationWeights(data: Data, samples: number, longest: number): { typi
   for (let i = 0; i < length; i++) {
     const at = shape[i]!;
     all += count[i]! * data.shapes.allocations.estimate[at]!;
+    bytes.estimate += count[i]! * data.shapes.bytes.estimate[at]!;
     bytes.variance += count[i]! * data.shapes.bytes.variance[at]!;
     bytes.third += count[i]! * data.shapes.bytes.third[at]!;
   }
   const drawn = weightOf(bytes);
-  return { typical: all / samples, heavier: drawn > 0 ? Math.max(longest / drawn, 1) : 1 };
+  return { typical: (longest * all) / bytes.estimate || longest / 64, heavier: drawn > 0 ? Math.max(longest / drawn, 1) : 1 };
 }

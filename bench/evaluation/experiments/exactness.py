@@ -14,7 +14,6 @@ no sample. So every row of the exact run is a case, whether a run has seen it or
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 from collections.abc import Iterator
@@ -277,11 +276,14 @@ def lines(raw: Raw) -> list[str]:
     programs = []
     for name, each in raw["programs"].items():
         for every, of in each["periods"].items():
-            sums = [numbers for *_, column, c, b, a, e in of["kinds"] if column != FEW for numbers in [(c, b, a, e)]]
-            total = [sum(numbers) for numbers in zip(*sums, strict=True)]
-            own_few = [
-                numbers for figure, _, _, *numbers in of["kinds"] if figure in ("whole: bytes",)
+            sums = [
+                numbers
+                for *_, column, c, b, a, e in of["kinds"]
+                if column != FEW
+                for numbers in [(c, b, a, e)]
             ]
+            total = [sum(numbers) for numbers in zip(*sums, strict=True)]
+            own_few = [numbers for figure, _, _, *numbers in of["kinds"] if figure in ("whole: bytes",)]
             bias = own_few[0][3] / own_few[0][0] - 1 if own_few else 0.0
             programs.append(
                 [

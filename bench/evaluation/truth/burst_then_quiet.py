@@ -6,7 +6,7 @@ from kinds import work
 def churn(rounds: int) -> None:
     """Allocates gigabytes and keeps nothing."""
     for _ in range(rounds):
-        [0] * 200
+        _ = [0] * 200
 
 
 kept: list[object] = []

@@ -139,15 +139,25 @@ impl Moments {
     }
 }
 
-/// The most allocations that a sample could have stood for if it was of a size that the samples have; `None` without samples that
+/// The allocations that a sample of an object of the mean size of all objects stands for. Most samples are of larger objects: so
+/// few samples of small ones, which are many, may have been missed. `heaviest`: the bytes that a sample could stand for.
+pub(crate) fn typical_allocations(all: &Totals, heaviest: f64) -> f64 {
+    if all.bytes.estimate > 0.0 {
+        heaviest * all.allocations.estimate / all.bytes.estimate
+    } else {
+        heaviest / 64.0
+    }
+}
+
+/// The most allocations that a sample could have stood for if it was of a size that the samples have; 0 without samples that
 /// leave something unknown. `heaviest`: the bytes that a sample could have stood for.
-pub(crate) fn heaviest_allocations(
-    bytes: &Moments,
-    allocations: &Moments,
-    heaviest: f64,
-) -> Option<f64> {
+pub(crate) fn heaviest_allocations(bytes: &Moments, allocations: &Moments, heaviest: f64) -> f64 {
     let (bytes, allocations) = (bytes.cumulants().weight(), allocations.cumulants().weight());
-    (bytes > 0.0 && allocations > 0.0).then(|| allocations * (heaviest / bytes).max(1.0))
+    if bytes > 0.0 {
+        allocations * (heaviest / bytes).max(1.0)
+    } else {
+        0.0
+    }
 }
 
 /// Sums over a set of samples.
@@ -228,7 +238,7 @@ pub struct Estimator {
     exact: bool,
     /// The heaviest weight of a sample of small objects: the longest period.
     heaviest: f64,
-    /// The allocations that a sample stands for, for sums without samples.
+    /// The allocations that a sample of an object of the mean size stands for, under the longest period.
     typical_allocations: f64,
 }
 
@@ -238,15 +248,10 @@ impl Estimator {
     pub fn new(profile: &Profile, all: &Totals) -> Self {
         // With several sources or periods, the one that most easily misses objects counts.
         let period = periods::longest(profile);
-        let typical_allocations = if all.samples == 0 {
-            period / 64.0
-        } else {
-            all.allocations.estimate / all.samples as f64
-        };
         Self {
             exact: profile.is_exact(),
             heaviest: period,
-            typical_allocations,
+            typical_allocations: typical_allocations(all, period),
         }
     }
 
@@ -280,8 +285,8 @@ impl Estimator {
     /// The most allocations that a sample of these could have stood for.
     #[must_use]
     pub fn heaviest_allocations(&self, totals: &Totals) -> f64 {
-        heaviest_allocations(&totals.bytes, &totals.allocations, self.heaviest)
-            .unwrap_or(self.typical_allocations)
+        let of_row = heaviest_allocations(&totals.bytes, &totals.allocations, self.heaviest);
+        of_row.max(self.typical_allocations)
     }
 
     fn estimate(&self, moments: &Moments, heaviest: f64) -> Estimate {

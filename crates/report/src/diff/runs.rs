@@ -7,7 +7,7 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::model::{Function, Lifetime};
 use serde::Serialize;
 
-use crate::estimate::{Moments, Totals};
+use crate::estimate::{self, Moments, Totals};
 use crate::inclusive::{self, KeyTotals, Sum};
 use crate::periods;
 use crate::selection::{self, Alive, Moment};
@@ -136,7 +136,7 @@ pub(super) struct Run {
     pub(super) period: f64,
     /// The longest one. It determines which changes can be missed.
     pub(super) longest_period: f64,
-    /// Allocations that a sample stands for on average.
+    /// Allocations that a sample of an object of the mean size stands for.
     pub(super) typical_allocations: f64,
     /// Seconds that a time sample stands for.
     pub(super) tick: f64,
@@ -165,11 +165,12 @@ impl Run {
             duration_nanos: profile.end.0,
         };
         run.add(profile, by, inclusive);
-        let allocations = run.all.of(Measure::Allocations).estimate;
-        run.typical_allocations = match run.samples {
-            0 => run.longest_period / 64.0,
-            samples => allocations / samples as f64,
+        let all = Totals {
+            samples: run.samples,
+            bytes: *run.all.of(Measure::Bytes),
+            allocations: *run.all.of(Measure::Allocations),
         };
+        run.typical_allocations = estimate::typical_allocations(&all, run.longest_period);
         run
     }
 

@@ -264,7 +264,7 @@ fn side<'a>(runs: &[Run], cells: impl Iterator<Item = &'a Cell>, measure: Measur
     let typical = match measure {
         Measure::Allocations => {
             estimate::heaviest_allocations(&of(Measure::Bytes), &of(measure), longest)
-                .unwrap_or_else(|| mean(|run| run.typical_allocations))
+                .max(mean(|run| run.typical_allocations))
         }
         Measure::Cpu => unit,
         Measure::Peak => 2.0 * longest,

@@ -215,13 +215,16 @@ pub(super) fn most_alive(
 }
 
 /// The times at which objects of the first half of the samples were allocated or freed, in order, each with the estimate of
-/// the bytes that were alive from then on.
+/// the bytes that were alive from then on, less its standard deviation. Where all samples have one weight, the order of the
+/// moments is that of their estimates. Where weights differ, it is not the moment of one heavy sample that counts as the peak, but
+/// one for which many samples speak: whoever chooses the largest of many uncertain figures chooses an uncertain one.
 struct Steps<'a> {
     profile: &'a Profile,
-    weights: Weights<f64>,
+    weights: Weights<[f64; 2]>,
     born: Peekable<IntoIter<SampleId>>,
     dead: Peekable<IntoIter<(Nanos, SampleId)>>,
-    alive: f64,
+    /// The estimate, and its variance.
+    alive: [f64; 2],
 }
 
 impl<'a> Steps<'a> {
@@ -241,19 +244,28 @@ impl<'a> Steps<'a> {
         }
         born.sort_by_key(|id| samples.time(*id));
         dead.sort_by_key(|&(end, _)| end);
-        let bytes = |sampling: &Sampling, shape: Shape| sampling.weight(&shape).bytes;
+        let bytes = |sampling: &Sampling, shape: Shape| {
+            let weight = sampling.weight(&shape);
+            [
+                weight.bytes,
+                weight.bytes * weight.bytes * (1.0 - weight.probability),
+            ]
+        };
         Self {
             profile,
             weights: Weights::of(profile, true, bytes),
             born: born.into_iter().peekable(),
             dead: dead.into_iter().peekable(),
-            alive: 0.0,
+            alive: [0.0; 2],
         }
     }
 
-    fn bytes(&self, id: SampleId) -> f64 {
-        let bytes = self.weights.get(self.profile, id, |halves| halves.first);
-        bytes.copied().unwrap_or(0.0)
+    fn add(&mut self, id: SampleId, sign: f64) {
+        let sample = self.weights.get(self.profile, id, |halves| halves.first);
+        if let Some([bytes, variance]) = sample {
+            self.alive[0] += sign * bytes;
+            self.alive[1] += sign * variance;
+        }
     }
 }
 
@@ -266,11 +278,12 @@ impl Iterator for Steps<'_> {
         let dead = self.dead.peek().map(|&(end, _)| end);
         let time = born.into_iter().chain(dead).min()?;
         while let Some(id) = self.born.next_if(|&id| samples.time(id) <= time) {
-            self.alive += self.bytes(id);
+            self.add(id, 1.0);
         }
         while let Some((_, id)) = self.dead.next_if(|&(end, _)| end <= time) {
-            self.alive -= self.bytes(id);
+            self.add(id, -1.0);
         }
-        Some((time, self.alive))
+        let [alive, variance] = self.alive;
+        Some((time, alive - variance.max(0.0).sqrt()))
     }
 }
