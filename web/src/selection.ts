@@ -82,20 +82,22 @@ export function intervals(data: Data, measure: Measure): (moments: Moments) => I
   return (moments) => interval(moments, Math.max(weightOf(moments) * heavier, typical));
 }
 
-/** The allocations that a sample of an object of the mean size stands for, and how many times heavier one could have been than those that
+/** The allocations that a sample stands for, averaged over allocations, and how many times heavier one could have been than those that
  * were drawn, because of the longest period. */
 function allocationWeights(data: Data, samples: number, longest: number): { typical: number; heavier: number } {
   if (samples === 0) return { typical: longest / 64, heavier: 1 };
   let all = 0;
+  let squares = 0;
   const bytes = { estimate: 0, seen: 0, variance: 0, third: 0 };
   const { shape, count, length } = data.allocations;
   for (let i = 0; i < length; i++) {
     const at = shape[i]!;
     all += count[i]! * data.shapes.allocations.estimate[at]!;
-    bytes.estimate += count[i]! * data.shapes.bytes.estimate[at]!;
+    squares += count[i]! * data.shapes.allocations.variance[at]!;
     bytes.variance += count[i]! * data.shapes.bytes.variance[at]!;
     bytes.third += count[i]! * data.shapes.bytes.third[at]!;
   }
   const drawn = weightOf(bytes);
-  return { typical: (longest * all) / bytes.estimate || longest / 64, heavier: drawn > 0 ? Math.max(longest / drawn, 1) : 1 };
+  const heavier = drawn > 0 ? Math.max(longest / drawn, 1) : 1;
+  return { typical: (heavier * squares) / all || longest / 64, heavier };
 }

@@ -5,6 +5,7 @@ mod damage;
 mod extensions;
 mod halves;
 mod lines;
+mod lost;
 mod model;
 #[path = "processes/main.rs"]
 mod processes;

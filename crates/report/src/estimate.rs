@@ -139,11 +139,14 @@ impl Moments {
     }
 }
 
-/// The allocations that a sample of an object of the mean size of all objects stands for. Most samples are of larger objects: so
-/// few samples of small ones, which are many, may have been missed. `heaviest`: the bytes that a sample could stand for.
+/// The allocations that a sample stands for, averaged over all allocations (not over samples: most of those are of large
+/// objects, while most allocations are of small ones, of which a row may have been missed). `heaviest`: the bytes that a sample
+/// could have stood for.
 pub(crate) fn typical_allocations(all: &Totals, heaviest: f64) -> f64 {
-    if all.bytes.estimate > 0.0 {
-        heaviest * all.allocations.estimate / all.bytes.estimate
+    let bytes = all.bytes.cumulants().weight();
+    if bytes > 0.0 {
+        let weight = all.allocations.variance / all.allocations.estimate;
+        weight * (heaviest / bytes).max(1.0)
     } else {
         heaviest / 64.0
     }
@@ -238,7 +241,7 @@ pub struct Estimator {
     exact: bool,
     /// The heaviest weight of a sample of small objects: the longest period.
     heaviest: f64,
-    /// The allocations that a sample of an object of the mean size stands for, under the longest period.
+    /// The allocations that a sample stands for under the longest period: see [`typical_allocations`].
     typical_allocations: f64,
 }
 

@@ -297,7 +297,7 @@ fn assert_coverage(what: &str, found: &Coverage) {
     println!("{report}");
     assert!((93.0..=97.0).contains(bytes), "{report}");
     // Few samples are of small objects, which are many: the limits allow for some that were missed.
-    assert!((93.0..=97.5).contains(allocations), "{report}");
+    assert!((93.0..=98.0).contains(allocations), "{report}");
     assert!(*below < 4.0 && *above < 4.0, "{report}");
 }
 

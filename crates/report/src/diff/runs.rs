@@ -136,7 +136,7 @@ pub(super) struct Run {
     pub(super) period: f64,
     /// The longest one. It determines which changes can be missed.
     pub(super) longest_period: f64,
-    /// Allocations that a sample of an object of the mean size stands for.
+    /// Allocations that a sample stands for, averaged over allocations.
     pub(super) typical_allocations: f64,
     /// Seconds that a time sample stands for.
     pub(super) tick: f64,

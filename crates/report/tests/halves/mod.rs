@@ -4,30 +4,32 @@ use nthbyte_profile::event::Nanos;
 use nthbyte_profile::model::Shape;
 use nthbyte_profile::{Halves, Profile};
 
-/// What was alive at a time, in bytes, by one half of the samples, which has twice the period.
-fn alive(profile: &Profile, time: Nanos, half: fn(Halves) -> u32) -> f64 {
+/// What was alive at a time, in bytes, by one half of the samples, which has twice the period; and the variance of that.
+fn alive(profile: &Profile, time: Nanos, half: fn(Halves) -> u32) -> (f64, f64) {
     let ids = profile.samples.ids().filter(|&id| {
         let sample = profile.samples.get(id);
         sample.time <= time && sample.freed.is_none_or(|freed| freed > time)
     });
-    let bytes = ids.map(|id| {
+    let samples = ids.map(|id| {
         let shape = profile.samples.get(id).shape;
         let points = half(profile.halves(id));
         let sampling = profile.sampling(shape.sampling).of_half();
         let weight = sampling.weight(&Shape { points, ..shape });
-        if points > 0 { weight.bytes } else { 0.0 }
+        let bytes = if points > 0 { weight.bytes } else { 0.0 };
+        (bytes, bytes * bytes * (1.0 - weight.probability))
     });
-    bytes.sum()
+    samples.fold((0.0, 0.0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
 }
 
-/// By the half that finds a moment.
+/// By the half that finds a moment: less its standard deviation, for it is one for which many samples speak.
 pub fn first(profile: &Profile, time: Nanos) -> f64 {
-    alive(profile, time, |halves| halves.first)
+    let (bytes, variance) = alive(profile, time, |halves| halves.first);
+    bytes - variance.sqrt()
 }
 
 /// By the half that says what was alive then.
 pub fn second(profile: &Profile, time: Nanos) -> f64 {
-    alive(profile, time, |halves| halves.second)
+    alive(profile, time, |halves| halves.second).0
 }
 
 /// The first of the times at which most was alive, by the first half; and how much that was.
