@@ -131,10 +131,10 @@ def test_what_is_not_touched_is_no_memory(interpreter: Interpreter, tmp_path: Pa
     interpreter.nthbyte("run", "-q", "--every", "64K", "-o", "out.nthb", "app.py", folder=tmp_path).ok()
     words = [str(COMMAND), "summary", "--json", "--domain", "native", "out.nthb"]
     found = {row["name"]: row for row in json.loads(run(words, tmp_path).ok().out)["rows"]}
-    # A huge page may be more than what was touched of it. Of what half is given back, the rest counts again.
-    for name, allocated, alive in (("mapped", 24, 8), ("cleared", 8, 8), ("gone", 4, 0)):
+    # A huge page may be more than what was touched of it. Of what is given back in part, the rest counts again.
+    for name, allocated, again, alive in (("mapped", 16, 8, 8), ("cleared", 8, 0, 8), ("gone", 4, 0, 0)):
         row = found[name]
-        assert allocated << 20 <= row["total_bytes"]["estimate"] < allocated + 5 << 20, (name, row)
+        assert allocated << 20 <= row["total_bytes"]["estimate"] < allocated + again + 5 << 20, (name, row)
         # PyPy calls C through functions of its own.
         if not (interpreter.is_pypy and name == "cleared"):
             assert alive << 20 <= row["alive"]["estimate"] < alive + 5 << 20, (name, row)
@@ -164,7 +164,7 @@ def peak():
     for _ in range(48):
         kept.append([bytes(1000) for _ in range(4000)])
         time.sleep(0.01)
-    time.sleep(0.5)
+    time.sleep(2)
     return kept[:12]
 kept = peak()
 time.sleep(0.5)

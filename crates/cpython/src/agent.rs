@@ -24,6 +24,7 @@ use crate::patches::allocators::{self, Installed};
 use crate::patches::gc_callbacks::{self, Entry};
 use crate::patches::{allocated_blocks, dealloc, forks, raw_calloc, thread_starts};
 use crate::sampling::allocation_sites::AllocationSites;
+use crate::sampling::native::OWN_THREAD;
 use crate::sampling::tracker::Tracker;
 use crate::{ticks, verify};
 
@@ -301,6 +302,7 @@ impl Agent {
         };
         // SAFETY: the agent is borrowed, so the GIL is held; the observer needs no context.
         unsafe { self.installed.start_sampling(points, observer) };
+        let _ = OWN_THREAD.set(ticks::own_threads::place);
         self.tracker.begin_native(seed, config.native_frames);
         Ok(())
     }

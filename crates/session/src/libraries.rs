@@ -87,16 +87,31 @@ impl Library {
         }
     }
 
-    /// Whether other libraries run on it: the C library and its like. It says nothing of who does the work.
+    /// Whether other libraries run on it, or are called through it: the C library and its like. It says nothing of who does the
+    /// work.
     #[must_use]
     pub fn serves_others(&self) -> bool {
         let name = self.name.as_str();
-        let starts = ["libnthbyte_", "libpython", "ld-linux", "linux-vdso"];
+        let starts = [
+            "libnthbyte_",
+            "libpython",
+            "libffi",
+            "ld-linux",
+            "linux-vdso",
+        ];
         name.is_empty()
             || starts.iter().any(|start| name.starts_with(start))
             || matches!(
                 name,
-                "libc" | "libpthread" | "libm" | "libdl" | "librt" | "libstdc++" | "libgcc_s"
+                "libc"
+                    | "libpthread"
+                    | "libm"
+                    | "libdl"
+                    | "librt"
+                    | "libstdc++"
+                    | "libgcc_s"
+                    | "_ctypes"
+                    | "_cffi_backend"
             )
     }
 }

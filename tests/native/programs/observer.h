@@ -8,12 +8,14 @@
 #include <string.h>
 #include <unistd.h>
 
-struct request { uint64_t size, period; uint32_t points; uint32_t kind; uintptr_t caller; };
+struct request { uint64_t size, period; uint32_t points; uint32_t kind; uintptr_t caller, lazy; };
 struct settings {
     uint64_t period, seed;
     uintptr_t excluded[4][2];
     uint64_t (*sampled)(const struct request *);
     void (*freed)(uint64_t);
+    void (*look)(uint64_t);
+    _Bool (*unmap)(uintptr_t, size_t);
 };
 struct interface {
     uint32_t version;
@@ -42,11 +44,17 @@ static uint64_t sampled(const struct request *request)
 
 static void freed(uint64_t token) { (void)token; frees++; }
 
+/* No memory of this observer counts with what is touched of it. */
+static void look(uint64_t token) { (void)token; CHECK(0); }
+
+static _Bool unmap(uintptr_t start, size_t size) { (void)start; (void)size; return 0; }
+
 __attribute__((unused)) static struct interface *connect_to(struct interface *interface, uint64_t period)
 {
-    CHECK(interface && interface->version == 4);
+    CHECK(interface && interface->version == 5);
     CHECK(interface->attach());
-    struct settings settings = {.period = period, .seed = 7, .sampled = sampled, .freed = freed};
+    struct settings settings = {.period = period, .seed = 7, .sampled = sampled, .freed = freed, .look = look,
+                                .unmap = unmap};
     interface->connect(&settings);
     return interface;
 }

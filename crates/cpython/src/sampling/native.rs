@@ -4,11 +4,12 @@
 //! Python does not know. The walk needs no GIL: it starts at the thread's own `PyThreadState`
 //! (`PyGILState_GetThisThreadState`), and only the thread itself changes its frames, none of which runs while it is in C
 //! code. The frames keep their code objects alive. A thread that Python does not know has a name, and native frames if
-//! these are recorded, but no others.
+//! these are recorded, or what [`OWN_THREAD`] says.
 //!
 //! Frames of other interpreters are left out: their code objects are not watched (`patches/dealloc.rs`).
 
 use std::cell::UnsafeCell;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -36,7 +37,16 @@ struct State {
     has_frames: bool,
     /// [`FREED_CODES`] at the last walk.
     freed_codes: u64,
+    /// Threads of Python that were met here, the last one first; 0 for none. They may have ended.
+    threads: [usize; 4],
 }
+
+/// The stack of a thread that Python does not know, where no native frames are recorded: the last argument but one are
+/// `PyThreadState`s of threads that may wait for it, and may have ended.
+pub type OwnThread = fn(&'static Api, &Layout, &[usize], &mut Recording<'_>) -> Option<NodeId>;
+
+/// What the host knows of such threads.
+pub static OWN_THREAD: OnceLock<OwnThread> = OnceLock::new();
 
 /// The state, for the thread that has a recording of the session.
 struct Shared(UnsafeCell<Option<State>>);
@@ -66,6 +76,13 @@ pub fn begin(api: &'static Api, layout: &Layout, session: &Session, seed: u64, w
             codes: Codes::new(api),
             has_frames,
             freed_codes: 0,
+            // SAFETY: callable at any time, in any thread.
+            threads: [
+                unsafe { (api.PyGILState_GetThisThreadState)() } as usize,
+                0,
+                0,
+                0,
+            ],
         });
     }
     let mut arenas = [0_usize; 3];
@@ -103,8 +120,25 @@ fn place(recording: &mut Recording<'_>) -> Option<Placed> {
         // SAFETY: there is a recording, and this is the only use of the unwinder in this thread.
         return match unsafe { unwinder(state.has_frames) } {
             Some(unwinder) => unwinder.place(recording, thread),
-            None => Some(Placed::Now(thread, NodeId::ROOT)),
+            None => {
+                let State {
+                    api,
+                    layout,
+                    threads,
+                    ..
+                } = state;
+                let stack = match OWN_THREAD.get() {
+                    Some(stack) => stack(api, layout, threads, recording)?,
+                    None => NodeId::ROOT,
+                };
+                Some(Placed::Now(thread, stack))
+            }
         };
+    }
+    if state.threads[0] != thread as usize {
+        let known = state.threads.iter().position(|&of| of == thread as usize);
+        state.threads[..=known.unwrap_or(3)].rotate_right(1);
+        state.threads[0] = thread as usize;
     }
     // SAFETY: as above; a thread state keeps its interpreter.
     let is_main = unsafe {

@@ -19,6 +19,7 @@
 
 mod collecting;
 mod handler;
+pub mod own_threads;
 mod resolve;
 mod thread_locals;
 mod walk;

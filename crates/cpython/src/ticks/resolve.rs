@@ -274,6 +274,17 @@ impl<'a> Resolver<'a> {
         }))
     }
 
+    /// The stack of a walk's words, innermost first. `None` if they cannot be right, or if there is no room.
+    pub fn stack_of(&mut self, recording: &mut Recording<'_>, words: &[u64]) -> Option<NodeId> {
+        let mut stack = NodeId::ROOT;
+        for &word in words.iter().rev() {
+            if matches!(Word::unpack(word), Word::Frame(..)) {
+                stack = self.frame(recording, stack, word)?;
+            }
+        }
+        Some(stack)
+    }
+
     /// The node of a frame below its caller.
     fn frame(
         &mut self,

@@ -45,6 +45,8 @@ const NOTICEABLE: u64 = 10;
 /// The resident set is at a new peak if it is larger by a 50th than at any composition before; while less than half of the
 /// budget is left, by a 20th.
 const LARGER: [u64; 2] = [50, 20];
+/// A process that has not changed for so long does not grow any more: longer than between two readings.
+const PAUSE: Nanos = Nanos(120_000_000);
 /// After this time, any change of the resident set that is recorded is enough.
 const AT_LATEST: Duration = Duration::from_secs(5);
 /// The shortest session that has compositions before its end. Before that, a program imports its modules: each of them
@@ -84,8 +86,8 @@ pub(crate) struct Composer {
     thorough: Option<Nanos>,
     /// The largest resident set of those made.
     largest: u64,
-    /// The resident set that was read last.
-    read: u64,
+    /// When the resident set was last seen to have changed by a 50th, and what it was then.
+    changed: (Nanos, u64),
     looks: Looks,
 }
 
@@ -101,7 +103,7 @@ impl Default for Composer {
             made: None,
             thorough: None,
             largest: 0,
-            read: 0,
+            changed: (Nanos(0), 0),
             looks: Looks::default(),
         }
     }
@@ -136,8 +138,11 @@ impl Composer {
         is_new: bool,
     ) -> Option<Composition> {
         let (session, resident) = (Duration::from_nanos(now.0), resident?);
+        let (_, before) = self.changed;
+        if before.abs_diff(resident) > before / LARGER[0] {
+            self.changed = (now, resident);
+        }
         let is_due = session >= AT_FIRST && self.is_due(now, session, resident, is_new);
-        self.read = resident;
         let due = is_due.then(|| self.compose(now, resident, false)).flatten();
         // At the same moment, so that samples and composition agree.
         self.looks.look(now, due.is_some());
@@ -155,10 +160,11 @@ impl Composer {
     fn is_due(&self, now: Nanos, session: Duration, resident: u64, is_new: bool) -> bool {
         // The next one takes longer if the process has grown.
         if !self.budget.allows(session, self.last) {
-            let grows = resident > self.read + self.read / LARGER[0];
-            let larger = if grows { 2 } else { LARGER[1] };
+            let pauses = now.0.saturating_sub(self.changed.0.0) >= PAUSE.0;
+            // While it grows, there must be room for two more.
+            let (larger, ahead) = if pauses { (LARGER[1], 1) } else { (2, 3) };
             return resident > self.largest + self.largest / larger
-                && self.of_peaks.allows(session, self.last);
+                && self.of_peaks.allows(session, ahead * self.last);
         }
         let Some((made, before)) = self.made else {
             return true;
@@ -344,10 +350,10 @@ mod tests {
         spend(&mut composer, 5);
         assert!(!is_due(&composer, SECOND, 500));
         // While it grows, and when it pauses.
-        composer.read = 1000;
+        composer.changed = (Nanos(SECOND - PAUSE.0 + 1), 1500);
         assert!(!is_due(&composer, SECOND, 1500));
         assert!(is_due(&composer, SECOND, 1501));
-        composer.read = 1500;
+        composer.changed = (Nanos(SECOND - PAUSE.0), 1500);
         assert!(is_due(&composer, SECOND, 1500));
         assert!(!is_due(&composer, SECOND, 1050));
         spend(&mut composer, 8);
