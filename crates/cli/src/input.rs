@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use nthbyte_profile::{Domain, Profile, family};
+use nthbyte_profile::{Profile, family};
 
 use crate::output::{Output, say};
 use crate::progress::Progress;
@@ -20,20 +20,6 @@ pub struct Profiles {
     /// Also the profiles of the processes that this program started: app.1235.nthb beside app.nthb.
     #[arg(long)]
     all: bool,
-    /// Which memory to show: the interpreter's (python), that of malloc and of mappings (native), or both.
-    #[arg(long, value_enum, default_value_t = Memory::All)]
-    domain: Memory,
-}
-
-/// The memory that a command shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Memory {
-    /// The interpreter's objects and their buffers.
-    Python,
-    /// Calls of malloc and related functions, and mappings.
-    Native,
-    /// Both.
-    All,
 }
 
 /// How a tree tells processes apart.
@@ -49,7 +35,7 @@ impl Profiles {
         &self.paths[0]
     }
 
-    /// The words that name them on a command line, with the domain if it is not all of them.
+    /// The words that name them on a command line.
     pub fn words(&self) -> Vec<String> {
         // What begins like an option is none after a folder.
         let folder = |path: &Path| match path.as_os_str().as_encoded_bytes() {
@@ -59,12 +45,7 @@ impl Profiles {
         let paths = self.paths.iter();
         let paths = paths.map(|path| format!("{}{}", folder(path), path.display()));
         let all = self.all.then(|| "--all".to_owned());
-        let domain = match self.domain {
-            Memory::Python => Some("--domain=python"),
-            Memory::Native => Some("--domain=native"),
-            Memory::All => None,
-        };
-        paths.chain(all).chain(domain.map(str::to_owned)).collect()
+        paths.chain(all).collect()
     }
 
     /// The number of profiles that `--all` would add; 0 if it is given.
@@ -96,12 +77,7 @@ impl Profiles {
         } else {
             self.paths.clone()
         };
-        let domain = match self.domain {
-            Memory::Python => Some(Domain::Python),
-            Memory::Native => Some(Domain::Native),
-            Memory::All => None,
-        };
-        Ok(Inputs { paths, domain })
+        Ok(Inputs { paths })
     }
 }
 
@@ -124,20 +100,12 @@ pub fn runs(paths: &[PathBuf], all: bool) -> Result<Vec<Inputs>> {
     } else {
         family::runs(paths)?
     };
-    Ok(runs
-        .into_iter()
-        .map(|paths| Inputs {
-            paths,
-            domain: None,
-        })
-        .collect())
+    Ok(runs.into_iter().map(|paths| Inputs { paths }).collect())
 }
 
 /// The files that a command reads as one profile.
 pub struct Inputs {
     paths: Vec<PathBuf>,
-    /// The only domain to show; `None` for all.
-    domain: Option<Domain>,
 }
 
 impl Inputs {
@@ -161,25 +129,9 @@ impl Inputs {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn load_quietly(&self) -> Result<Profile> {
-        let mut profile = self.load_everything()?;
-        profile.keep_domain(self.domain);
+        let mut profile = self.read()?;
+        nthbyte_symbols::resolve(&mut profile);
         Ok(profile)
-    }
-
-    /// Keeps the domain that was asked for. If a part of the profiles is damaged, prints one line about it on stderr.
-    pub fn narrow(&self, profile: &mut Profile) {
-        profile.keep_domain(self.domain);
-        self.warn(profile);
-    }
-
-    /// If a part of the profiles is damaged, prints one line about it on stderr.
-    pub fn warn(&self, profile: &Profile) {
-        warn(&self.paths, profile);
-    }
-
-    /// The only domain to show; `None` for all.
-    pub fn domain(&self) -> Option<Domain> {
-        self.domain
     }
 
     /// Reads them without looking up the functions of native code: to write them again.
@@ -187,23 +139,13 @@ impl Inputs {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn load_raw(&self) -> Result<Profile> {
-        let mut profile = self.read()?;
-        if self.domain.is_some() {
-            profile.keep_domain(self.domain);
-        }
-        // With all domains, the count of what the interpreter's heap allocated stays: a report may show that one alone.
+        let profile = self.read()?;
         self.warn(&profile);
         Ok(profile)
     }
 
-    /// Reads them, with all domains and with their compositions of memory, which refer to all samples.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn load_everything(&self) -> Result<Profile> {
-        let mut profile = self.read()?;
-        nthbyte_symbols::resolve(&mut profile);
-        Ok(profile)
+    fn warn(&self, profile: &Profile) {
+        warn(&self.paths, profile);
     }
 
     fn read(&self) -> Result<Profile> {
@@ -224,7 +166,6 @@ impl Inputs {
         each.map(|path| {
             let mut profile = load_path(path)?;
             nthbyte_symbols::resolve(&mut profile);
-            profile.keep_domain(self.domain);
             warn(std::slice::from_ref(path), &profile);
             Ok((path.display().to_string(), profile))
         })

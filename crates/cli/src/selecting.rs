@@ -1,16 +1,51 @@
-//! The options that select a part of a profile, and the frames that are shown. Every report has them.
+//! The options that select a part of a profile, and the frames that are shown.
+//!
+//! Every report has those of [`Part`], `memory` its domain only. Those that show allocations or what was alive have all of
+//! [`Selecting`].
 
 use anyhow::{Result, bail};
-use clap::Args;
-use nthbyte_profile::Profile;
+use clap::{Args, ValueEnum};
 use nthbyte_profile::event::Nanos;
+use nthbyte_profile::{Domain, Profile};
 use nthbyte_report::{At, Selected, Selection, fold};
 
 use crate::output::say;
 
-/// The part of a profile that a report is about.
+/// The memory that a command shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Memory {
+    /// The interpreter's objects and their buffers.
+    Python,
+    /// Calls of malloc and related functions, and mappings.
+    Native,
+    /// Both.
+    All,
+}
+
+/// The domain of memory that a command is about.
 #[derive(Args)]
-pub struct Selecting {
+pub struct OfDomain {
+    /// Which memory to show: the interpreter's (python), that of malloc and of mappings (native), or both.
+    #[arg(long, value_enum, default_value_t = Memory::All)]
+    domain: Memory,
+}
+
+impl OfDomain {
+    /// The only domain to show; `None` for all.
+    pub fn only(&self) -> Option<Domain> {
+        match self.domain {
+            Memory::Python => Some(Domain::Python),
+            Memory::Native => Some(Domain::Native),
+            Memory::All => None,
+        }
+    }
+}
+
+/// The part of a program that a report is about: its memory, its time, its threads, its places.
+#[derive(Args)]
+pub struct Part {
+    #[command(flatten)]
+    domain: OfDomain,
     /// Only what was allocated at this time or later: 10s, 500ms, 2min.
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true, help_heading = HEADING)]
     since: Option<Nanos>,
@@ -24,6 +59,60 @@ pub struct Selecting {
     /// Only what this file or module allocated, or what it called. May be given several times.
     #[arg(long = "where", value_name = "FILE|MODULE", help_heading = HEADING)]
     places: Vec<String>,
+}
+
+impl Part {
+    /// The same for the reports.
+    pub fn selection(&self) -> Selection {
+        Selection {
+            domain: self.domain.only(),
+            since: self.since,
+            until: self.until,
+            threads: self.threads.clone(),
+            places: self.places.clone(),
+            ..Selection::default()
+        }
+    }
+
+    /// Removes all other samples from the profile. If none is left, one line on stderr says that.
+    ///
+    /// # Errors
+    /// If something that was named is not in the profile.
+    pub fn apply(&self, profile: &mut Profile) -> Result<()> {
+        apply(&self.selection(), profile)
+    }
+
+    /// The options that were given, word by word: what another command takes to show the same part.
+    pub fn words(&self) -> Vec<String> {
+        let domain = match self.domain.domain {
+            Memory::Python => Some("--domain=python".to_owned()),
+            Memory::Native => Some("--domain=native".to_owned()),
+            Memory::All => None,
+        };
+        let time = |option: &str, time: Option<Nanos>| {
+            time.map(|Nanos(nanos)| format!("--{option}={}us", nanos / 1000))
+        };
+        let named = |option: &str, names: &[String]| -> Vec<String> {
+            names
+                .iter()
+                .map(|name| format!("--{option}={name}"))
+                .collect()
+        };
+        domain
+            .into_iter()
+            .chain(time("since", self.since))
+            .chain(time("until", self.until))
+            .chain(named("thread", &self.threads))
+            .chain(named("where", &self.places))
+            .collect()
+    }
+}
+
+/// The part of a profile that a report is about, with what became of it.
+#[derive(Args)]
+pub struct Selecting {
+    #[command(flatten)]
+    part: Part,
     /// Only what was freed before its process had allocated this many more bytes (1MiB if no number is given).
     #[arg(
         long,
@@ -43,15 +132,22 @@ pub struct Selecting {
 
 const HEADING: &str = "Selection";
 
+fn apply(selection: &Selection, profile: &mut Profile) -> Result<()> {
+    let has_samples = |profile: &Profile| !(profile.samples.is_empty() && profile.cpu.is_empty());
+    let had_samples = has_samples(profile);
+    selection.apply(profile)?;
+    if had_samples && !has_samples(profile) {
+        say!("nthbyte: no sample is in the selected part");
+    }
+    Ok(())
+}
+
 impl Selecting {
     fn selection(&self) -> Selection {
         Selection {
-            since: self.since,
-            until: self.until,
-            threads: self.threads.clone(),
-            places: self.places.clone(),
             temporary: self.temporary,
             at: self.at,
+            ..self.part.selection()
         }
     }
 
@@ -60,9 +156,13 @@ impl Selecting {
         self.at.is_some()
     }
 
-    /// Whether the whole profile is selected.
+    /// Whether everything in the domain is selected.
     pub fn is_whole(&self) -> bool {
-        self.selection() == Selection::default()
+        self.selection()
+            == Selection {
+                domain: self.part.domain.only(),
+                ..Selection::default()
+            }
     }
 
     /// Removes all other samples from the profile. If none is left, one line on stderr says that.
@@ -70,14 +170,7 @@ impl Selecting {
     /// # Errors
     /// If something that was named is not in the profile.
     pub fn apply(&self, profile: &mut Profile) -> Result<()> {
-        let has_samples =
-            |profile: &Profile| !(profile.samples.is_empty() && profile.cpu.is_empty());
-        let had_samples = has_samples(profile);
-        self.selection().apply(profile)?;
-        if had_samples && !has_samples(profile) {
-            say!("nthbyte: no sample is in the selected part");
-        }
-        Ok(())
+        apply(&self.selection(), profile)
     }
 
     /// The same, but leaves what was not alive at the moment.

@@ -4,13 +4,13 @@
 //! object. Above the limit, objects of one key are one row if they were allocated in the same bucket
 //! of time and freed in the same bucket. Objects of a source that does not record their ends are left out.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
-use nthbyte_profile::Profile;
-use nthbyte_profile::event::{Nanos, SampleId, SourceId, ThreadId};
-use nthbyte_profile::model::{Lifetime, ProcessId};
+use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
+use nthbyte_profile::model::Lifetime;
+use nthbyte_profile::{Lifetimes, Profile};
 
 use crate::rounding::Rounding;
 
@@ -111,10 +111,10 @@ fn each<'a>(profile: &'a Profile, keys: &'a [u32]) -> impl Iterator<Item = Objec
     ends.iter_mut().for_each(|ends| ends.sort_unstable());
     let weights = profile.shape_weights();
     let samples = &profile.samples;
-    let without_ends = without_ends(profile);
+    // Where nobody records when an object ends, nobody knows which of them are alive.
     let known = samples
         .ids()
-        .filter(move |&id| !without_ends.contains(&recorder(profile, id)));
+        .filter(|&id| profile.knowledge(id).lifetimes == Lifetimes::All);
     known.map(move |id: SampleId| {
         let allocated = samples.time(id);
         let freed = samples.freed(id).or_else(|| {
@@ -132,24 +132,6 @@ fn each<'a>(profile: &'a Profile, keys: &'a [u32]) -> impl Iterator<Item = Objec
             bytes: weights[samples.shape_id(id).0 as usize].bytes,
         }
     })
-}
-
-/// Who recorded a sample: a source of a process.
-fn recorder(profile: &Profile, id: SampleId) -> (ProcessId, SourceId) {
-    let samples = &profile.samples;
-    let shape = samples.shape(samples.shape_id(id));
-    let process = profile.process_of(samples.thread(id));
-    (process, profile.sampling(shape.sampling).source)
-}
-
-/// Those who do not record when an object ends that has survived its first collection (PyPy's collector). What they
-/// recorded is no part of retained memory: nobody knows which of these objects are alive.
-fn without_ends(profile: &Profile) -> HashSet<(ProcessId, SourceId), RandomState> {
-    let samples = &profile.samples;
-    let survivors = samples
-        .ids()
-        .filter(|&id| samples.lifetime(id) == Lifetime::Survived);
-    survivors.map(|id| recorder(profile, id)).collect()
 }
 
 /// `None` if there are more than `limit` rows.

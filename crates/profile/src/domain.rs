@@ -1,7 +1,8 @@
 //! Domains of memory: the interpreter's heap, and native memory.
 
 use crate::event::SampleId;
-use crate::model::Profile;
+use crate::meta::Source;
+use crate::model::{Profile, SamplingId};
 use crate::samples::Samples;
 
 /// A part of the program's memory, by who allocates it.
@@ -19,12 +20,16 @@ impl Profile {
     #[must_use]
     pub fn domain(&self, sample: SampleId) -> Domain {
         let sampling = self.samples.shape(self.samples.shape_id(sample)).sampling;
-        let sampling = self.samplings.get(sampling.index());
-        let source = sampling.and_then(|sampling| self.sources.get(sampling.source.index()));
-        match source {
+        match self.source_of(sampling) {
             Some(source) if source.is_native() => Domain::Native,
             _ => Domain::Python,
         }
+    }
+
+    /// The source of the samples with these settings; `None` if the file does not define it.
+    pub(crate) fn source_of(&self, sampling: SamplingId) -> Option<&Source> {
+        let sampling = self.samplings.get(sampling.index())?;
+        self.sources.get(sampling.source.index())
     }
 
     /// Keeps the allocation samples of one domain, or of all. The agent counts only what the interpreter's heap
@@ -49,10 +54,15 @@ impl Profile {
             self.keep_arenas(&kept);
         }
         if has_native || domain == Some(Domain::Native) {
-            self.allocated = None;
-            for process in &mut self.processes {
-                process.allocated = None;
-            }
+            self.forget_counts();
+        }
+    }
+
+    /// Removes what the agents counted: it is that of all samples, and some of them are gone.
+    pub fn forget_counts(&mut self) {
+        self.allocated = None;
+        for process in &mut self.processes {
+            process.allocated = None;
         }
     }
 }

@@ -5,6 +5,7 @@ mod difference;
 mod explain;
 mod fold;
 mod halves;
+mod knowledge;
 mod leaks;
 mod memory;
 mod memory_before;

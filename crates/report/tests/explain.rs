@@ -4,7 +4,7 @@ use nthbyte_profile::event;
 use nthbyte_profile::event::{
     Collection, CollectionKind, FrameKind, LabelSetId, Nanos, NodeId, ThreadId, TypeId,
 };
-use nthbyte_profile::meta::{Distances, Meta, Method, Source};
+use nthbyte_profile::meta::{Distances, Meta, Method, Source, SourceKind};
 use nthbyte_profile::model::{
     Frame, Function, Lifetime, Process, ProcessId, Profile, Sample, Samples, SamplingId, Shape,
     StackNode, ThreadNames, TimeSample, TypeNames,
@@ -291,6 +291,31 @@ fn the_collector_is_fed_by_containers_that_it_finds_alive() {
     };
     assert!(order(Topic::Collector) < order(Topic::Allocators));
     profile.collections.truncate(1);
+    let explanation = explain(&profile);
+    let collector = answer(&explanation, Topic::Collector).unwrap();
+    assert_eq!(collector.sentences.len(), 1, "{collector:?}");
+}
+
+/// Blocks of `malloc` have no references that a collector could follow.
+#[test]
+fn no_collector_is_fed_by_native_blocks() {
+    let kept = Objects {
+        samples: 3000,
+        size: 64,
+        type_id: 2,
+        lives: Some(0.02),
+        young: false,
+    };
+    let mut profile = profile(&[kept, churn(3000)]);
+    profile.sources[0] = Source::allocations(
+        SourceKind::Native,
+        Method::Preload,
+        Distances::Exponential,
+        PERIOD,
+    );
+    profile.collections = (1..100)
+        .map(|number| collection(number * END / 100, END / 500))
+        .collect();
     let explanation = explain(&profile);
     let collector = answer(&explanation, Topic::Collector).unwrap();
     assert_eq!(collector.sentences.len(), 1, "{collector:?}");

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use nthbyte_profile::composition::{ArenaRun, Composition, Occupancy, Part};
 use nthbyte_profile::event::{Memory as Reading, Nanos, SampleId};
-use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
+use nthbyte_profile::meta::{Method, READS_ARE_FORBIDDEN, SourceKind};
 use nthbyte_profile::model::{Lifetime, Profile};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_report::explain::Asked;
@@ -46,7 +46,18 @@ fn profile(interpreter: &str, compositions: Vec<Composition>) -> Profile {
     let mut profile = SYNTHETIC.clone();
     profile.processes[0].meta.interpreter = interpreter.to_owned();
     profile.processes[0].compositions = compositions;
+    if interpreter.starts_with("PyPy") {
+        of_a_nursery(&mut profile);
+    }
     profile
+}
+
+/// When its objects were freed is not known.
+fn of_a_nursery(profile: &mut Profile) {
+    for source in &mut profile.sources {
+        source.kind = SourceKind::Nursery.name().to_owned();
+        source.method = Method::NurseryLimit.name().to_owned();
+    }
 }
 
 fn composition(time: Nanos, mapped: &[u64], counted: &[Option<u64>]) -> Composition {
@@ -211,6 +222,7 @@ fn of_nearly_equal_compositions_the_one_at_which_most_was_alive_is_the_peak() {
     assert_eq!(peak(&profile), much.0);
     // Without the times of frees, it is the first.
     profile.processes[0].meta.interpreter = "PyPy 8.0.1".to_owned();
+    of_a_nursery(&mut profile);
     assert_eq!(peak(&profile), largest.min(much).0);
 }
 

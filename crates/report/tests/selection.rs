@@ -1,10 +1,10 @@
 //! Selections against the same choices made sample by sample.
 
 use crate::halves;
-use nthbyte_profile::Distances;
 use nthbyte_profile::event::{Memory, Nanos, ThreadId};
 use nthbyte_profile::model::{Lifetime, Profile, Sample};
 use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::{Distances, Method};
 use nthbyte_report::{At, By, Selection, SelectionError, Sort, Summary};
 use proptest::prelude::*;
 
@@ -226,6 +226,7 @@ fn conditions_are_all_kept_and_noted() {
     let thread = profile.threads[0].name.clone();
     let (since, until) = (part(&profile, 0.2), part(&profile, 0.8));
     let selection = Selection {
+        domain: None,
         since: Some(since),
         until: Some(until),
         threads: vec![thread.clone()],
@@ -379,7 +380,9 @@ fn what_is_not_there_is_an_error() {
 #[test]
 fn without_the_ends_of_objects_no_moment_is_known() {
     let mut pypy = profile(500, 1);
-    pypy.meta.interpreter = "PyPy 7.3.11".to_owned();
+    for source in &mut pypy.sources {
+        source.method = Method::NurseryLimit.name().to_owned();
+    }
     let moment = at(At::End).apply(&mut pypy.clone());
     assert_eq!(moment, Err(SelectionError::NoLifetimes));
     let summary = Summary::of(&pypy, By::Function);

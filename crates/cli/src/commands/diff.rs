@@ -15,7 +15,7 @@ use crate::input::{self, Inputs};
 use crate::output::{self, Output, say};
 use crate::progress::Progress;
 use crate::rows::Rows;
-use crate::selecting::Frames;
+use crate::selecting::{Frames, Part};
 
 /// What `diff` takes.
 #[derive(Args)]
@@ -60,6 +60,8 @@ pub struct Arguments {
     force: bool,
     #[command(flatten)]
     frames: Frames,
+    #[command(flatten)]
+    part: Part,
     /// Write JSON, as docs/diff.md describes it.
     #[arg(long)]
     json: bool,
@@ -129,6 +131,7 @@ impl Arguments {
         };
         let (mut old, mut new) = (load(&old)?, load(&new)?);
         for profile in old.iter_mut().chain(&mut new) {
+            self.part.apply(profile)?;
             self.frames.apply(profile, !self.json);
         }
         let mut diff = Diff::of(&old, &new, &options);

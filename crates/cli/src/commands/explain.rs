@@ -7,6 +7,7 @@ use nthbyte_report::{At, Explanation, Memory};
 
 use crate::input::Profiles;
 use crate::output::{self, Output};
+use crate::selecting::Part;
 
 /// What `explain` takes.
 #[derive(Args)]
@@ -19,6 +20,8 @@ pub struct Arguments {
     /// Write JSON, as docs/explain.md describes it.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    part: Part,
 }
 
 impl Arguments {
@@ -27,12 +30,12 @@ impl Arguments {
     /// # Errors
     /// If a profile cannot be read, or standard output cannot be written.
     pub fn run(self) -> Result<()> {
-        let inputs = self.profiles.find()?;
-        let mut profile = inputs.load_everything()?;
+        let mut profile = self.profiles.find()?.load_quietly()?;
+        // What the resident set is made of is known of the whole program only.
         let memory = Memory::of(&profile, At::Peak).ok();
-        profile.keep_domain(inputs.domain());
+        self.part.apply(&mut profile)?;
         let asked = Asked {
-            words: self.profiles.words(),
+            words: [self.profiles.words(), self.part.words()].concat(),
             more_processes: self.profiles.more_processes(),
             repeated: self.repeated,
         };

@@ -38,9 +38,8 @@ impl Arguments {
     /// If the profile cannot be read or the page cannot be written.
     pub fn run(self) -> Result<()> {
         let inputs = self.profiles.find()?;
-        let mut profile = inputs.load_everything()?;
+        let mut profile = inputs.load()?;
         let memory = Memory::over_time(&profile, flamegraph::MOMENTS);
-        inputs.narrow(&mut profile);
         self.selecting.apply(&mut profile)?;
         self.frames.apply(&mut profile, false);
         if self.by == Some(Apart::Process) {

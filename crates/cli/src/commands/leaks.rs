@@ -9,6 +9,7 @@ use nthbyte_report::{Leaks, flamegraph};
 
 use crate::input::Profiles;
 use crate::output::{self, Output};
+use crate::selecting::Part;
 
 /// What `leaks` takes.
 #[derive(Args)]
@@ -30,6 +31,8 @@ pub struct Arguments {
     /// Overwrite the page's file even if it is a profile, or a file that nthbyte has not written.
     #[arg(short, long, requires = "page")]
     force: bool,
+    #[command(flatten)]
+    part: Part,
 }
 
 impl Arguments {
@@ -39,7 +42,11 @@ impl Arguments {
     /// If a profile cannot be read, or standard output cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let inputs = self.profiles.find()?;
-        let leaks = Leaks::of(&inputs.load_each()?, self.repeated);
+        let mut each = inputs.load_each()?;
+        for (_, profile) in &mut each {
+            self.part.apply(profile)?;
+        }
+        let leaks = Leaks::of(&each, self.repeated);
         if let Some(page) = self.page {
             let output = Output::beside(&page, Some(page.clone()), "html");
             inputs.protect(&output, self.force)?;

@@ -6,7 +6,7 @@ use nthbyte_report::{At, Memory};
 
 use crate::input::Profiles;
 use crate::output::{self, Output};
-use crate::selecting;
+use crate::selecting::{self, OfDomain};
 
 /// What `memory` takes.
 #[derive(Args)]
@@ -19,6 +19,8 @@ pub struct Arguments {
     /// Write JSON (docs/memory.md describes it).
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    domain: OfDomain,
 }
 
 impl Arguments {
@@ -27,11 +29,9 @@ impl Arguments {
     /// # Errors
     /// If the profile cannot be read or does not say what memory is made of, or if standard output cannot be written.
     pub fn run(self) -> Result<()> {
-        let inputs = self.profiles.find()?;
-        let profile = inputs.load_everything()?;
-        inputs.warn(&profile);
+        let profile = self.profiles.find()?.load()?;
         let mut memory = Memory::of(&profile, self.at)?;
-        memory.keep_domain(inputs.domain());
+        memory.keep_domain(self.domain.only());
         Output::Standard.write(|out| {
             if self.json {
                 serde_json::to_writer_pretty(&mut *out, &memory)?;

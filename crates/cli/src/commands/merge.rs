@@ -8,6 +8,7 @@ use clap::Args;
 use crate::input::Profiles;
 use crate::output::{self, Output};
 use crate::progress::Progress;
+use crate::selecting::OfDomain;
 
 /// What `merge` takes.
 #[derive(Args)]
@@ -20,6 +21,8 @@ pub struct Arguments {
     /// Overwrite the output even if it is a profile.
     #[arg(short, long)]
     force: bool,
+    #[command(flatten)]
+    domain: OfDomain,
 }
 
 impl Arguments {
@@ -32,7 +35,11 @@ impl Arguments {
         let inputs = self.profiles.find()?;
         let output = Output::Profile(self.output);
         inputs.protect(&output, self.force)?;
-        let profile = inputs.load_raw()?;
+        let mut profile = inputs.load_raw()?;
+        if let Some(domain) = self.domain.only() {
+            profile.keep_domain(Some(domain));
+        }
+        // With all domains, the count of what the interpreter's heap allocated stays: a report may show that one alone.
         let progress = Progress::steps("writing");
         let total = profile.samples.len() as u64;
         output.write(|out| Ok(profile.write(out, |done| progress.at(done, total))?))

@@ -103,7 +103,7 @@ fn feeds(facts: &Facts<'_>, answer: &mut Answer) {
     let starts = knows_frees.then(|| starts(profile));
     let counts = |id: SampleId| match &starts {
         Some(starts) => is_container(profile, id) && meets_collector(profile, starts, id),
-        None => samples.lifetime(id) == Lifetime::Survived,
+        None => profile.knowledge(id).is_collected && samples.lifetime(id) == Lifetime::Survived,
     };
     let sums = facts
         .places
@@ -155,9 +155,10 @@ fn feeds(facts: &Facts<'_>, answer: &mut Answer) {
     answer.places.push(place);
 }
 
+/// Whether the collector goes through it.
 fn is_container(profile: &Profile, id: SampleId) -> bool {
     let names = &profile.types[profile.samples.type_id(id).index()];
-    !UNTRACKED.contains(&names.name.as_str())
+    profile.knowledge(id).is_collected && !UNTRACKED.contains(&names.name.as_str())
 }
 
 /// When the youngest generation was collected, by process.

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, NodeId, SampleId};
-use nthbyte_profile::meta::Method;
 use nthbyte_profile::model::{Lifetime, Weight};
+use nthbyte_profile::{Lifetimes, Profile};
 
 use super::clock::{Clock, Clocks, Moment};
 use super::containers::{self, Chain};
@@ -60,13 +59,8 @@ pub(super) type Judged = (Verdict, f64);
 impl<'a> Analysis<'a> {
     pub(crate) fn of(profile: &'a Profile) -> Self {
         let clocks = Clocks::of(profile);
-        let method = profile.meta.method();
-        let knowing = [
-            Method::CutFreeLists,
-            Method::Preload,
-            Method::GlobalAllocator,
-        ];
-        let knows_frees = knowing.iter().any(|one| one.name() == method);
+        let lifetimes = profile.lifetimes();
+        let knows_frees = lifetimes == Lifetimes::All;
         let sites = Sites::of(profile, &clocks);
         let mut all = Totals::default();
         for id in profile.samples.ids() {
@@ -90,7 +84,7 @@ impl<'a> Analysis<'a> {
             knows_frees,
             candidates: Vec::new(),
         };
-        if knows_frees || profile.meta.method() == Method::NurseryLimit.name() {
+        if lifetimes > Lifetimes::None {
             let distinct = analysis.sites.distinct().into_iter();
             analysis.candidates = distinct
                 .filter_map(|site| analysis.candidate(site))

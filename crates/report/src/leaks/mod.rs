@@ -45,9 +45,9 @@ pub use verdict::{SMALLEST, Verdict};
 
 use std::borrow::Cow;
 
-use nthbyte_profile::Profile;
 use nthbyte_profile::event::LostKind;
 use nthbyte_profile::meta::Method;
+use nthbyte_profile::{Lifetimes, Profile, Source};
 use serde::Serialize;
 
 use crate::estimate::Estimate;
@@ -241,7 +241,6 @@ impl Report {
         let others = others.into_iter().take(OTHERS).collect();
         // Growth is looked at after start-up.
         let nanos = profile.end.0 as f64 * 0.9;
-        let knows_frees = analysis.knows_frees;
         Self {
             profile: name.to_owned(),
             command: meta.command.clone(),
@@ -261,7 +260,7 @@ impl Report {
             unnoticed,
             unnoticed_per_minute: (nanos >= MINUTE_FROM as f64).then(|| unnoticed / (nanos / 60e9)),
             heap,
-            limits: limits(profile, knows_frees),
+            limits: limits(profile),
         }
     }
 }
@@ -277,17 +276,26 @@ fn lost(profile: &Profile) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-fn limits(profile: &Profile, knows_frees: bool) -> Vec<String> {
+fn limits(profile: &Profile) -> Vec<String> {
     let mut limits = Vec::new();
-    match profile.meta.method() {
-        method if method == Method::GcHooks.name() => limits.push("this profile has no lifetimes, so no place can be judged".to_owned()),
-        method if method == Method::Imported.name() => limits.push("an imported profile has no lifetimes, so no place can be judged".to_owned()),
-        _ if !knows_frees => limits.push(
-            "PyPy does not say when an old object is freed, so it is not known which place leaks; those below \
-             allocate objects that survive, and some of these may be freed later"
-                .to_owned(),
-        ),
-        _ => {}
+    match profile.lifetimes() {
+        Lifetimes::None if profile.meta.method() == Method::Imported.name() => {
+            limits
+                .push("an imported profile has no lifetimes, so no place can be judged".to_owned());
+        }
+        Lifetimes::None => {
+            limits.push("this profile has no lifetimes, so no place can be judged".to_owned());
+        }
+        Lifetimes::FirstCollection => {
+            let mut limit = "PyPy does not say when an old object is freed, so it is not known which place leaks; those \
+                             below allocate objects that survive, and some of these may be freed later"
+                .to_owned();
+            if profile.sources.iter().any(Source::is_native) {
+                limit.push_str("; of native memory it is known: --domain native");
+            }
+            limits.push(limit);
+        }
+        Lifetimes::All => {}
     }
     if profile.samples.len() < FEWEST_SAMPLES {
         let few = match profile.samples.len() {

@@ -11,9 +11,9 @@ mod place;
 mod resident;
 mod work;
 
-use nthbyte_profile::event::{Memory, Nanos, SampleId, ThreadId};
-use nthbyte_profile::model::{Lifetime, ProcessId};
-use nthbyte_profile::{Domain, Profile};
+use nthbyte_profile::event::{Memory, Nanos, ThreadId};
+use nthbyte_profile::model::ProcessId;
+use nthbyte_profile::{Domain, Lifetimes, Profile};
 use serde::Serialize;
 
 pub use alive::Moment;
@@ -25,11 +25,10 @@ use crate::text;
 use work::Work;
 
 /// Which samples a report is about. The default is all of them.
-///
-/// A kind of memory (a domain: the sources that its samples come from) is to be one more condition
-/// here; [`Selection::peak`] must then look at this domain only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
+    /// The only domain of memory; `None` for all. The peak is that of this domain.
+    pub domain: Option<Domain>,
     /// Allocated at this time or later. So are time samples, collections and memory totals.
     pub since: Option<Nanos>,
     /// Allocated before this time.
@@ -187,6 +186,7 @@ impl Selection {
     /// As [`apply`](Self::apply).
     pub fn narrow(&self, profile: &mut Profile) -> Result<Selected, SelectionError> {
         self.check_times(profile)?;
+        profile.keep_domain(self.domain);
         if self.at.is_some() && !lifetimes_are_known(profile) {
             return Err(SelectionError::NoLifetimes);
         }
@@ -202,6 +202,8 @@ impl Selection {
         };
         let in_place = |stack: usize| stacks.as_ref().is_none_or(|stacks| stacks[stack]);
         if threads.is_some() || stacks.is_some() || work.is_some() || self.has_range() {
+            // What was counted is that of all threads, places and times.
+            profile.forget_counts();
             // The clock of work needs the profile's tables, which samples are removed from.
             let processes = profile.thread_processes.clone();
             profile.retain_samples(|sample| {
@@ -438,20 +440,9 @@ fn keep_readings(memory: &mut Vec<Memory>, since: Nanos, in_time: impl Fn(Nanos)
     }
 }
 
-/// Whether the profile says of every object when it was freed. Of PyPy's own objects, only that they survived is known; of
-/// native memory, it is.
+/// Whether the profile says of everything in it when it was freed.
 pub(crate) fn lifetimes_are_known(profile: &Profile) -> bool {
-    let on_pypy = |interpreter: &str| interpreter.starts_with("PyPy");
-    let mut processes = profile.processes.iter();
-    let is_of_pypy = on_pypy(&profile.meta.interpreter)
-        || processes.any(|process| on_pypy(&process.meta.interpreter));
-    let samples = &profile.samples;
-    let is_unknown = |id: SampleId| {
-        samples.lifetime(id) == Lifetime::Survived
-            || (is_of_pypy && profile.domain(id) == Domain::Python)
-    };
-    let is_empty = is_of_pypy && samples.is_empty();
-    !(is_empty || samples.ids().any(is_unknown))
+    profile.lifetimes() == Lifetimes::All
 }
 
 /// The names of the threads, for a message.
