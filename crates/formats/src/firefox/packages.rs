@@ -14,12 +14,12 @@ const INSTALLED: [&str; 2] = ["/site-packages/", "/dist-packages/"];
 
 /// The package of a file: an installed package, Python's library, or the program. `None` for code that is in no file.
 pub(super) fn of_file<'a>(file: &'a str, program: &'a str) -> Option<&'a str> {
-    let installed = INSTALLED.iter().filter_map(|folder| {
+    let mut installed = INSTALLED.iter().filter_map(|folder| {
         let at = file.rfind(folder)?;
         let rest = &file[at + folder.len()..];
         Some(rest.split('/').next().unwrap_or(rest))
     });
-    if let Some(package) = installed.last() {
+    if let Some(package) = installed.next_back() {
         let name = package.strip_suffix(".py").unwrap_or(package);
         return Some(name).filter(|name| !name.is_empty());
     }
