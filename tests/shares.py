@@ -23,7 +23,7 @@ def together(profile: Path) -> float:
     """The mean number of samples that arrive with a sample, itself included: one signal may stand for several."""
     signals = Counter[tuple[str, float]]()
     for thread in firefox(profile)["threads"]:
-        if thread["name"].endswith(": time"):
+        if thread["name"].startswith("CPU · "):
             times = itertools.accumulate(thread["samples"]["timeDeltas"])
             signals.update((thread["tid"], round(time, 3)) for time in times)
     return sum(samples**2 for samples in signals.values()) / signals.total()

@@ -1,7 +1,11 @@
-"""A tick needs stack. Where there is too little it is lost, and nothing below the end of the stack is written."""
+"""Samples need stack, and no more than the guide says.
+
+Where a tick has too little it is lost, and nothing below the end of the stack is written.
+"""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -78,3 +82,82 @@ def test_nothing_below_a_small_stack_is_written(interpreter: Interpreter, tmp_pa
     assert below == 0
     if kernel + room(interpreter) > 4096:
         assert lost > 0.2 and spent == 0
+
+
+# Allocates on a stack of its own, and says how much of it was used.
+LIBRARY = r"""
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+enum { SIZE = 1 << 18, MARK = 0xA5 };
+static ucontext_t caller, callee;
+static int kind;
+static void *(*take)(size_t);
+static void (*give)(void *);
+
+static void allocate(void) {
+    for (int turn = 0; turn < 300; turn++) {
+        if (kind == 0) {
+            give(take(40));
+            give(take(2000));
+            give(take(200000));
+        } else if (kind == 1) {
+            free(realloc(malloc(1000), 100000));
+            free(calloc(10, 1000));
+        } else {
+            munmap(mmap(0, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1 << 20);
+        }
+    }
+}
+
+long used(int wanted) {
+    static unsigned char stack[SIZE];
+    take = dlsym(RTLD_DEFAULT, "PyObject_Malloc");
+    give = dlsym(RTLD_DEFAULT, "PyObject_Free");
+    memset(stack, MARK, SIZE);
+    kind = wanted;
+    getcontext(&callee);
+    callee.uc_stack.ss_sp = stack;
+    callee.uc_stack.ss_size = SIZE;
+    callee.uc_link = &caller;
+    makecontext(&callee, allocate, 0);
+    swapcontext(&caller, &callee);
+    long untouched = 0;
+    while (stack[untouched] == MARK) untouched++;
+    return SIZE - untouched;
+}
+"""
+
+SAMPLES = """
+import ctypes, sys
+library = getattr(ctypes, "PyDLL", ctypes.CDLL)("./libstack.so")
+library.used.restype = ctypes.c_long
+for kind in sys.argv[1:]:
+    print(max(library.used(int(kind)) for _ in range(5)))
+"""
+
+OBJECT, MALLOC, MMAP = 0, 1, 2
+# What the guide says, in bytes.
+OF_AN_OBJECT, OF_NATIVE_MEMORY, WITH_FRAMES = 3 << 10, 5 << 10, 11 << 10
+
+
+@pytest.mark.parametrize("options", [(), ("--native-frames",)], ids=["", "native"])
+def test_a_sample_needs_no_more_than_the_guide_says(
+    options: tuple[str, ...], interpreter: Interpreter, tmp_path: Path
+) -> None:
+    if interpreter.is_pypy and options:
+        pytest.skip("PyPy has no native frames")
+    kinds = {MALLOC: OF_NATIVE_MEMORY, MMAP: OF_NATIVE_MEMORY}
+    if not interpreter.is_pypy:
+        kinds[OBJECT] = OF_AN_OBJECT
+    (tmp_path / "stack.c").write_text(LIBRARY)
+    compile_it = ["cc", "-O1", "-shared", "-fPIC", "-o", "libstack.so", "stack.c", "-ldl"]
+    subprocess.run(compile_it, cwd=tmp_path, check=True)
+    (tmp_path / "app.py").write_text(SAMPLES)
+    words = ["run", "-q", "-f", "--native", "--every", "64", *options, "-o", "out.nthb", "app.py", *kinds]
+    done = interpreter.nthbyte(*map(str, words), folder=tmp_path).ok()
+    for (kind, stated), used in zip(kinds.items(), map(int, done.out.split()), strict=True):
+        assert used <= (WITH_FRAMES if options else stated), (kind, used)

@@ -3,7 +3,7 @@
 //! ([`complete`]).
 //!
 //! If the program has left the signal at its default, a session replaces that by a handler. It asks the writer thread to
-//! complete the profile, waits a second at most, prints the line of the session's settings, and then ends the process as
+//! complete the profile, waits until it [has had its time](is_long_enough), prints the line of the session's settings, and then ends the process as
 //! the default does. A program that installs
 //! its own handler, or ignores the signal, replaces ours or never gets it; if that handler calls ours, as one calls the
 //! handler from before, ours ends the process. New programs (`exec`) get the default back from
@@ -17,11 +17,16 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::last_line;
+use crate::os_thread;
 use crate::sleeper::Sleeper;
 use crate::sync::{AtomicI32, AtomicPtr, AtomicU32, constant, sleep_millisecond};
 
-/// How long the handler waits for the writer thread, in milliseconds.
-const LONGEST_WAIT: u32 = 1000;
+/// How long the handler waits for the writer thread in any case, in milliseconds.
+const LONG_WAIT: u32 = 1000;
+/// How long it waits for a thread that gets little of the processor: `docker stop` waits for ten seconds.
+const LONGEST_WAIT: u32 = 5000;
+/// A thread that does not use this part of the time waits for something else than the processor.
+const LEAST_USE: u32 = 20;
 /// The part of it after which the interrupted code goes on.
 const WAIT_AT_ONCE: u32 = 100;
 /// For how long that code goes on, in milliseconds.
@@ -42,6 +47,10 @@ constant! {
 constant! {
     /// Milliseconds for which handlers have waited.
     static WAITED: AtomicU32 = AtomicU32::new(0);
+}
+constant! {
+    /// CPU time of the writer thread when the wait began, in milliseconds.
+    static USED_BEFORE: AtomicU32 = AtomicU32::new(0);
 }
 constant! {
     /// The signals other than SIGTERM; 0 in an unused place.
@@ -82,11 +91,11 @@ pub fn also_at(signals: &[i32; 2]) {
     }
 }
 
-/// Has the writer thread complete the profile, because the process ends at once, and waits a second at most. Safe in a
+/// Has the writer thread complete the profile, because the process ends at once, and waits for it. Safe in a
 /// signal handler.
 pub fn complete() {
     request(NO_SIGNAL);
-    wait(LONGEST_WAIT);
+    wait(u32::MAX);
 }
 
 /// Counts a writer thread from before its start until its end.
@@ -190,15 +199,12 @@ extern "C" fn terminated(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mu
             // SAFETY: the kernel passes a valid pointer, and no field is read that the signal does not have.
             unsafe { is_own((*info).si_code, || (*info).si_pid()) }
         };
-        if !(must_end || wait(WAIT_AT_ONCE))
-            && WAITED.load(Relaxed) < LONGEST_WAIT
-            && repeat(signal)
-        {
+        if !(must_end || wait(WAIT_AT_ONCE) || has_waited_enough()) && repeat(signal) {
             // SAFETY: as above.
             unsafe { errno.write(before) };
             return;
         }
-        wait(LONGEST_WAIT);
+        wait(u32::MAX);
         last_line::print();
     }
     remove();
@@ -259,6 +265,9 @@ fn repeat(signal: libc::c_int) -> bool {
 
 /// Asks the writer thread to complete the profile.
 fn request(ending: i32) {
+    if WAITED.load(Relaxed) == 0 {
+        USED_BEFORE.store(os_thread::cpu_millis(), Relaxed);
+    }
     REQUESTED.store(ending, Release);
     // SAFETY: a sleeper is never freed. Another writer thread, of an earlier session, sees the request after its nap.
     if let Some(sleeper) = unsafe { SLEEPER.load(Acquire).as_ref() } {
@@ -266,17 +275,56 @@ fn request(ending: i32) {
     }
 }
 
+/// Whether the writer thread, which has used `used` milliseconds of `waited`, has had its time: a second of CPU time, on a
+/// machine that gives it so much soon.
+const fn is_long_enough(waited: u32, used: u32) -> bool {
+    waited >= LONGEST_WAIT
+        || waited >= LONG_WAIT && (used >= LONG_WAIT || used * LEAST_USE < waited)
+}
+
+fn has_waited_enough() -> bool {
+    let waited = WAITED.load(Relaxed);
+    // The clock is read only where it matters.
+    waited >= LONG_WAIT
+        && is_long_enough(
+            waited,
+            os_thread::cpu_millis().saturating_sub(USED_BEFORE.load(Relaxed)),
+        )
+}
+
+/// The milliseconds for which the process has waited for its end.
+#[cfg(test)]
+pub(crate) fn waited() -> u32 {
+    WAITED.load(Relaxed)
+}
+
 /// Waits until the profile is complete, and for so many milliseconds at most. Returns whether it is. All waits together
-/// last [`LONGEST_WAIT`] at most.
+/// last until the thread [has had its time](is_long_enough).
 fn wait(longest: u32) -> bool {
     for _ in 0..longest {
         if WRITERS.load(Acquire) == 0 {
             return true;
         }
-        if WAITED.fetch_add(1, Relaxed) >= LONGEST_WAIT {
+        if has_waited_enough() {
             break;
         }
+        WAITED.fetch_add(1, Relaxed);
         sleep_millisecond();
     }
     WRITERS.load(Acquire) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_gets_a_processor_now_and_then_has_time() {
+        // On a processor of its own, on a quarter of one, and without any.
+        assert!(!is_long_enough(999, 999) && is_long_enough(1001, 1000));
+        assert!(!is_long_enough(3999, 999) && is_long_enough(4001, 1000));
+        assert!(!is_long_enough(999, 0) && is_long_enough(1000, 0));
+        // What waits for a lock looks at it now and then.
+        assert!(is_long_enough(1000, 20) && is_long_enough(LONGEST_WAIT, 999));
+    }
 }

@@ -6,9 +6,13 @@
 //! code. The frames keep their code objects alive. A thread that Python does not know has a name, and native frames if
 //! these are recorded, or what [`OWN_THREAD`] says.
 //!
+//! A program that embeds Python may delete the state of one thread in another one (`PyThreadState_Delete`). The first thread
+//! still has the address then. So a state is used only if it [is alive](living).
+//!
 //! Frames of other interpreters are left out: their code objects are not watched (`patches/dealloc.rs`).
 
 use std::cell::UnsafeCell;
+use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -20,6 +24,7 @@ use nthbyte_unwind::Unwinder;
 
 use crate::api::Api;
 use crate::layout::Layout;
+use crate::memory::Probe;
 use crate::sampling::codes::Codes;
 use crate::sampling::data_stack::Reader;
 use crate::sampling::walker::Walker;
@@ -113,9 +118,7 @@ fn place(recording: &mut Recording<'_>) -> Option<Placed> {
     let state = unsafe { &mut *STATE.0.get() }.as_mut()?;
     // SAFETY: no preconditions.
     let os_id = u64::from(unsafe { libc::gettid() }.cast_unsigned());
-    // SAFETY: callable at any time, in any thread. The state that it returns is the calling thread's own.
-    let thread = unsafe { (state.api.PyGILState_GetThisThreadState)() };
-    if thread.is_null() {
+    let Some(thread) = living(state, os_id) else {
         let thread = recording.thread_named_by_system(os_id)?;
         // SAFETY: there is a recording, and this is the only use of the unwinder in this thread.
         return match unsafe { unwinder(state.has_frames) } {
@@ -134,7 +137,7 @@ fn place(recording: &mut Recording<'_>) -> Option<Placed> {
                 Some(Placed::Now(thread, stack))
             }
         };
-    }
+    };
     if state.threads[0] != thread as usize {
         let known = state.threads.iter().position(|&of| of == thread as usize);
         state.threads[..=known.unwrap_or(3)].rotate_right(1);
@@ -176,4 +179,29 @@ fn place(recording: &mut Recording<'_>) -> Option<Placed> {
         }
     };
     Some(Placed::Now(recording.thread(os_id)?, stack))
+}
+
+/// The calling thread's own state, if it still exists. It does if it is attached: nobody can delete such a state. Before 3.12,
+/// the attached one is that of the thread with the GIL, whichever that is, which may have the place of a deleted one.
+/// Otherwise the number of the thread is read from it, through the kernel, because the memory may be gone; it costs two
+/// system calls. Where the system forbids that, and in the child of a `fork` that Python does not know of, there is none.
+///
+/// From 3.12 on, a thread that deletes another thread's state loses the note of its own. Then the attached one is its own.
+///
+/// A state may be deleted after the answer, but only once its thread has left Python: then it has no frames.
+fn living(state: &State, os_id: u64) -> Option<*mut c_void> {
+    // SAFETY: callable at any time, in any thread.
+    let (own, attached) = unsafe {
+        (
+            (state.api.PyGILState_GetThisThreadState)(),
+            (state.api.PyThreadState_GetUnchecked)(),
+        )
+    };
+    if state.layout.features.own_gils && (own.is_null() || attached == own) {
+        return (!attached.is_null()).then_some(attached);
+    }
+    let address = (own as usize).wrapping_add(state.layout.native_thread_id);
+    let is_alive =
+        !own.is_null() && Probe::new().and_then(|probe| probe.read(address)) == Some(os_id);
+    is_alive.then_some(own)
 }

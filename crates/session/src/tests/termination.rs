@@ -151,6 +151,34 @@ fn a_handler_that_calls_this_one_is_called_once() {
     }
 }
 
+/// As on a quarter of a core: the thread needs more than a second, and has used a tenth of it.
+#[test]
+fn a_thread_that_gets_little_of_the_processor_completes_the_profile() {
+    let _lock = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.nthb");
+    let (mut ready, mut says_so) = std::io::pipe().unwrap();
+    let child = Child::running(|| {
+        crate::set_preparer(|| {
+            if termination::requested().is_some() {
+                let used = crate::os_thread::cpu_millis();
+                while crate::os_thread::cpu_millis() < used + 100 {
+                    std::hint::spin_loop();
+                }
+                while termination::waited() < 1500 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        let session = start(&path, "exponential", 512);
+        record(&session, 1);
+        says_so.write_all(&[1]).unwrap();
+        rest();
+    });
+    ready.read_exact(&mut [0]).unwrap();
+    assert_complete(child, &path, 1);
+}
+
 /// `kill(getpid(), SIGTERM)` does not return.
 #[test]
 fn no_code_runs_after_a_signal_of_the_process_itself() {

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use crate::clock::{cpu_clock_of as clock, read, thread_cpu};
 use crate::fork::ProcessIdentity;
 use crate::rate::Rate;
 use crate::recording::record_now;
@@ -135,7 +136,7 @@ fn begin_with(signal: c_int, period: u64, seed: u64) -> Result<(), String> {
     }
     ARE_WANTED.store(true, SeqCst);
     let this = this_thread();
-    let cpu = read(clock(this)).unwrap_or(0);
+    let cpu = thread_cpu(this).unwrap_or(0);
     table.add(this, cpu, cpu);
     if table.threads[&this].timer.is_none() {
         let error = std::io::Error::last_os_error();
@@ -154,7 +155,7 @@ pub fn begin_in_child() {
     CPU_BEFORE.store(0, Relaxed);
     let this = this_thread();
     let mut table = replace(Table::new());
-    let cpu = read(clock(this)).unwrap_or(0);
+    let cpu = thread_cpu(this).unwrap_or(0);
     table.add(this, cpu, cpu);
 }
 
@@ -269,7 +270,7 @@ fn scan() {
             }
         }
         for thread in there {
-            if let Some(cpu) = read(clock(thread)) {
+            if let Some(cpu) = thread_cpu(thread) {
                 table.look_at(thread, cpu);
             }
         }
@@ -316,7 +317,7 @@ impl Table {
     fn remove_all(&mut self) {
         let threads: Vec<c_int> = self.threads.keys().copied().collect();
         for thread in threads {
-            let cpu = read(clock(thread));
+            let cpu = thread_cpu(thread);
             self.remove(thread, cpu);
         }
     }
@@ -325,7 +326,7 @@ impl Table {
     fn look_for(&mut self, threads: impl IntoIterator<Item = c_int>) {
         for thread in threads {
             if !self.threads.contains_key(&thread)
-                && let Some(cpu) = read(clock(thread))
+                && let Some(cpu) = thread_cpu(thread)
             {
                 self.look_at(thread, cpu);
             }
@@ -455,31 +456,7 @@ fn table() -> Option<MutexGuard<'static, Table>> {
     None
 }
 
-/// The CPU clock of a thread of this process (`MAKE_THREAD_CPUCLOCK` of the kernel's `posix-timers.h`).
-const fn clock(thread: c_int) -> libc::clockid_t {
-    const PER_THREAD: c_int = 4;
-    const SCHEDULED_TIME: c_int = 2;
-    (!thread << 3) | PER_THREAD | SCHEDULED_TIME
-}
-
-/// A clock in nanoseconds; `None` if its thread has ended.
-fn read(clock: libc::clockid_t) -> Option<u64> {
-    let mut time = ZERO;
-    // SAFETY: a valid place for the answer.
-    let asked = unsafe { libc::clock_gettime(clock, &raw mut time) };
-    (asked == 0).then(|| nanos(&time))
-}
-
-const ZERO: libc::timespec = libc::timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
-
 const SECOND: u64 = 1_000_000_000;
-
-const fn nanos(time: &libc::timespec) -> u64 {
-    time.tv_sec.cast_unsigned() * SECOND + time.tv_nsec.cast_unsigned()
-}
 
 const fn timespec(nanos: u64) -> libc::timespec {
     libc::timespec {

@@ -11,7 +11,7 @@ use super::drain::Drain;
 use crate::exit;
 use crate::keeper;
 use crate::lost::Lost;
-use crate::os_thread::OsThread;
+use crate::os_thread::{self, OsThread};
 use crate::outcome::Outcome;
 use crate::pace::Spent;
 use crate::preload;
@@ -27,8 +27,10 @@ const NAP: Duration = Duration::from_millis(200);
 /// the pages that the next block needs are mapped. A session writes many blocks at first.
 const BETWEEN_RELEASES: Duration = Duration::from_millis(500);
 
-/// For how long the host records what waits, when the process ends: less than a signal handler waits for the thread.
-const LONGEST_RECORDING: Duration = Duration::from_millis(400);
+/// For how long the host records what waits, when the process ends, in milliseconds of CPU time and of real time: less than a
+/// signal handler waits for the thread.
+const LONGEST_RECORDING: u32 = 400;
+const LONGEST_TO_RECORD: Duration = Duration::from_millis(2500);
 
 const NO_END: End = End {
     time: Nanos(0),
@@ -289,8 +291,11 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
 /// Has the host record what waits in its own memory: time samples. The thread that ends the process may hold the session's
 /// lock, and may be waiting for this one.
 fn record_waiting(drain: &mut Drain, shared: &Shared) {
-    let began = Instant::now();
-    while keeper::record_waiting() && began.elapsed() < LONGEST_RECORDING {
+    let (began, used) = (Instant::now(), os_thread::cpu_millis());
+    while keeper::record_waiting()
+        && os_thread::cpu_millis().saturating_sub(used) < LONGEST_RECORDING
+        && began.elapsed() < LONGEST_TO_RECORD
+    {
         if !drain.work(shared) {
             std::thread::yield_now();
         }

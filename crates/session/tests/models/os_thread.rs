@@ -11,6 +11,11 @@ pub(crate) const fn is_writer_thread(_: i32) -> bool {
     false
 }
 
+/// No model waits for so long that it matters.
+pub(crate) const fn cpu_millis() -> u32 {
+    0
+}
+
 pub(crate) fn run(work: fn()) -> io::Result<()> {
     OsThread::spawn(work).map(OsThread::join)
 }
