@@ -12,6 +12,7 @@ import sys
 # modules that `nthbyte run` needs do not use re, json or contextlib.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from types import CodeType
     from typing import Any, Callable
 
@@ -98,6 +99,21 @@ def with_utf8_paths(config: Config | dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+def claim_request(path: str, force: bool, kept: Collection[str]) -> str:
+    """Returns a claim's description for the agent."""
+    return to_json({"path": as_utf8(path), "force": force, "kept": [as_utf8(one) for one in kept]})
+
+
+def as_utf8(path: str) -> str:
+    """Returns a path for the agent. Those of profiles are UTF-8; folders that links lead to need not be."""
+    return os.fsencode(path).decode(errors="replace")
+
+
+def from_utf8(path: str) -> str:
+    """Returns a path that the agent has given."""
+    return os.fsdecode(path.encode())
+
+
 def to_json(value: Any) -> str:
     """Returns plain data as JSON, like ``json.dumps``, whose import takes long."""
     if value is None:
@@ -151,6 +167,26 @@ class Agent:
         """Makes native memory available. Returns the reason if that is not possible."""
         problem: str | None = self._native.load_native(NATIVE_LIBRARY)
         return problem
+
+    def claim(self, path: str, force: bool, kept: Collection[str] = ()) -> str:
+        """Makes a new file for a profile, at ``path`` or with a free name that resembles it. Returns its path.
+
+        A file that is there stays as it is, unless it is empty. With ``force``, a profile is replaced, unless its real
+        path is in ``kept``, or another session has just claimed it; no other file is, and none of another user's. A
+        device or a pipe is used as it is. The caller calls ``settle`` next. Raises Error if the file cannot be made.
+        """
+        answer = self._native.claim(claim_request(path, force, kept))
+        if not answer.startswith("+"):
+            raise Error(answer[1:])
+        return from_utf8(answer[1:])
+
+    def settle(self, has_begun: bool) -> None:
+        """Ends the claim: the replaced file is removed if the session has begun, and is back if it has not."""
+        self._native.settle(has_begun)
+
+    def free_name(self, path: str) -> str:
+        """Returns the name that a claim without ``force`` would take now. It makes no file."""
+        return from_utf8(self._native.free_name(as_utf8(path)))
 
     def start(self, config: Config) -> None:
         """Starts a session. Raises Error if it cannot start."""

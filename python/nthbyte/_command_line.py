@@ -19,6 +19,9 @@ INTERPRETERS = ("python", "pypy")
 _PYTHON = (*(name.encode() for name in INTERPRETERS), b"uv run", b"pipx run")
 HEAD = 2048
 
+# The first bytes of every profile: see docs/format.md.
+_MAGIC = b"\x89nthb\r\n\x1a"
+
 # What the name of a script in Python ends with.
 _SUFFIXES = (".py", ".pyc", ".pyz", ".zip")
 
@@ -172,12 +175,18 @@ def renamed(wanted: str, path: str, folder: str | None = None) -> str:
 
     The names are as from ``folder``, which is the working folder if not given.
     """
-    from nthbyte._claim import is_profile
-
     old, new = os.path.relpath(wanted, folder), os.path.relpath(path, folder)
     # No other file is ever replaced.
-    how = " (-f replaces it)" if is_profile(wanted) else ""
+    how = " (-f replaces it)" if _is_profile(wanted) else ""
     return f"{old} exists: the profile is {new}{how}"
+
+
+def _is_profile(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
 
 
 def fail(message: str, status: int) -> NoReturn:

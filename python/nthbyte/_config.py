@@ -10,6 +10,8 @@ class Config(TypedDict):
 
     output: str
     """Absolute path of the profile."""
+    claimed: bool
+    """Whether this process has claimed that file."""
     period: int
     """Mean distance between samples in bytes."""
     auto: bool

@@ -13,9 +13,7 @@ import stat
 import sys
 
 from nthbyte._agent import NATIVE_LIBRARY, PROGRAM_LIBRARY, Error, interpreter, to_json, with_utf8_paths
-from nthbyte._claim import claim, confirm
-from nthbyte._command_line import HEAD, Program, fail, is_interpreter, is_python_script, renamed
-from nthbyte._end_line import line_at_signal, say
+from nthbyte._command_line import HEAD, Program, fail, is_interpreter, is_python_script
 from nthbyte._options import OPTIONS
 from nthbyte._session import as_text, configure
 
@@ -75,39 +73,19 @@ def execute(program: Program, options: dict[str, Any]) -> NoReturn:
         fail(str(error), 2)
     except Error as error:
         fail(str(error), 1)
-    try:
-        claimed = claim(config["output"], force=options["force"])
-    except Error as error:
-        fail(str(error), 1)
-    if claimed.path != config["output"]:
-        say(renamed(config["output"], claimed.path))
-    # The agent names the C library in place of an interpreter.
+    # The agent names the C library in place of an interpreter, and claims the profile's file.
     config.update(
-        output=claimed.path,
         native=True,
         native_frames=True,
         executable=as_text(os.path.abspath(path)),
         interpreter="",
     )
-    if not options["quiet"]:
-        config.update(line_at_signal=_line_at_signal(claimed.path))
     _restore_signals()
-    confirm(claimed)
     try:
-        os.execve(path, program.command_line, _environment(libraries, config, options["quiet"]))
+        os.execve(path, program.command_line, _environment(libraries, config, options))
     except OSError as error:
-        claimed.withdraw()
         missing = error.errno == errno.ENOENT and os.path.exists(path)
         fail(f"cannot run {path}: {'its dynamic linker is missing' if missing else error.strerror}", 1)
-
-
-def _line_at_signal(path: str) -> str | None:
-    try:
-        # The agent handles SIGTERM, SIGINT and SIGHUP.
-        return line_at_signal("a signal", path, os.getcwd())
-    except OSError:
-        # There is no working folder.
-        return None
 
 
 def check(path: str) -> None:
@@ -192,7 +170,7 @@ def _libraries() -> bytes:
     return os.fsencode(libraries)
 
 
-def _environment(libraries: bytes, config: dict[str, Any], is_quiet: bool) -> dict[bytes, bytes]:
+def _environment(libraries: bytes, config: dict[str, Any], options: dict[str, Any]) -> dict[bytes, bytes]:
     """Returns the environment in which this process was started, with the agent and its settings."""
     # Not that of `os.environ`: Python itself sets LC_CTYPE in the C locale.
     try:
@@ -205,7 +183,12 @@ def _environment(libraries: bytes, config: dict[str, Any], is_quiet: bool) -> di
     environment[b"LD_PRELOAD"] = libraries + (b":" + before if before else b"")
     # As numbers: a name need not be UTF-8.
     session = with_utf8_paths(config)
-    settings = {"session": session, "quiet": is_quiet, "preload": None if before is None else list(before)}
+    settings = {
+        "session": session,
+        "force": options["force"],
+        "quiet": options["quiet"],
+        "preload": None if before is None else list(before),
+    }
     environment[_VARIABLE] = to_json(settings).encode()
     return environment
 

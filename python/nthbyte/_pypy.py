@@ -17,10 +17,21 @@ import gc
 import os
 import sys
 
-from nthbyte._agent import NATIVE_LIBRARY, Agent, Error, read_result, to_json, with_utf8_paths
+from nthbyte._agent import (
+    NATIVE_LIBRARY,
+    Agent,
+    Error,
+    as_utf8,
+    claim_request,
+    from_utf8,
+    read_result,
+    to_json,
+    with_utf8_paths,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any, Callable
 
     from nthbyte._agent import Result
@@ -37,6 +48,9 @@ _RTLD_NOW, _RTLD_NODELETE = 0x2, 0x1000
 _LARGE = 300_000
 # The agent finds the memory totals after so many more reports, if it can.
 _MORE_REPORTS = 4
+
+# Room for a path and an error that names it (PATH_MAX of Linux is 4,096).
+_LONGEST_PATH = 8192
 
 # The seconds between the ticks of _vmprof's own timer, which it never gets: it requires an interval below one second.
 _NO_TIMER = 0.999
@@ -106,6 +120,18 @@ class PyPyAgent(Agent):
         self._library.start(to_json({**with_utf8_paths(config), "native": False, "pypy": pypy}))
         self._minor_hook = MinorHook(self._library.report_minors, self._library.minors_per_sample())
         self._notes = tuple(notes)
+
+    def claim(self, path: str, force: bool, kept: Collection[str] = ()) -> str:
+        """See :meth:`Agent.claim`."""
+        return from_utf8(self._library.claim(claim_request(path, force, kept)))
+
+    def settle(self, has_begun: bool) -> None:
+        """See :meth:`Agent.settle`."""
+        self._library.settle(has_begun)
+
+    def free_name(self, path: str) -> str:
+        """See :meth:`Agent.free_name`."""
+        return from_utf8(self._library.free_name(as_utf8(path)))
 
     def has_profile(self) -> bool:
         """Whether this process has a profile. The child of a fork has none before its first recording."""
@@ -285,6 +311,9 @@ class _Library:
         self.report_totals = function("report_totals", self._int, size, size, size)
         self._name_thread = function("name_thread", void, u64, self._text)
         self._load_native = function("load_native", self._int, self._text, self._text, size)
+        self._claim = function("claim", self._int, self._text, self._text, size)
+        self.settle = function("settle", void, self._int)
+        self._free_name = function("free_name", void, self._text, self._text, size)
         self._start = function("start", self._int, self._text, self._text, size)
         self.has_profile = function("has_profile", self._int)
         self._stop = function("stop", self._text)
@@ -333,6 +362,20 @@ class _Library:
         if self._load_native(self._backend.newp(self._array, os.fsencode(path)), message, 1024):
             return self._string(message)
         return None
+
+    def claim(self, request: str) -> str:
+        """Claims a profile's file, and returns its path. Raises Error if it cannot be made."""
+        answer = self._backend.newp(self._array, _LONGEST_PATH)
+        is_refused = self._claim(self._c_string(request), answer, _LONGEST_PATH)
+        if is_refused:
+            raise Error(self._string(answer))
+        return self._string(answer)
+
+    def free_name(self, path: str) -> str:
+        """Returns the name that a claim would take now that replaces nothing."""
+        answer = self._backend.newp(self._array, _LONGEST_PATH)
+        self._free_name(self._c_string(path), answer, _LONGEST_PATH)
+        return self._string(answer)
 
     def start(self, config: str) -> None:
         """Starts a session. Raises Error if it cannot start."""

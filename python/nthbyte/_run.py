@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # Modules that only the start needs. The functions here import them when they need them, so that nothing else holds
 # them. A later session of the program imports them again.
-_OF_THE_START = ("_claim", "_command_line", "_operations", "_options", "_size")
+_OF_THE_START = ("_command_line", "_operations", "_options", "_size")
 
 
 def start(words: list[str]) -> Running:

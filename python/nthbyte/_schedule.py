@@ -14,9 +14,8 @@ import os
 import sys
 import time
 
-from nthbyte._agent import Error
+from nthbyte._agent import Error, load
 from nthbyte._children import child_path
-from nthbyte._claim import free_name
 from nthbyte._command_line import renamed
 from nthbyte._end_line import EndLine, profiles_of_children, quoted, say, shortest
 from nthbyte._session import begin, exiting, is_running
@@ -75,7 +74,7 @@ class Schedule:
                     f"the signal {self._signal} cannot be handled ({reason}); take USR1, for example"
                 ) from None
         if not self._force:
-            self._first = free_name(self._config["output"])
+            self._first = load().free_name(self._config["output"])
         os.register_at_fork(
             before=self._before_fork,
             after_in_parent=self._after_fork,

@@ -238,9 +238,7 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
     Raises ValueError for options that are wrong or that this interpreter does not have, and Error if there is no
     working folder.
     """
-    # Imported here, because `nthbyte run` drops these modules when the session has begun. `begin` needs the first one,
-    # perhaps where no file can be read any more.
-    import nthbyte._claim  # noqa: F401
+    # Imported here, because `nthbyte run` drops these modules when the session has begun.
     from nthbyte._options import check
     from nthbyte._size import AUTO, FIRST_AUTO_PERIOD
 
@@ -279,6 +277,7 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
         "interpreter": interpreter(),
         "parent_pid": None,
         "line_at_signal": None,
+        "claimed": False,
         "run": time.time_ns(),
     }
 
@@ -301,20 +300,19 @@ def begin(
     Raises Error if the session cannot start; then there is no new file.
     """
     global _running, _at_exit
-    from nthbyte._claim import claim, confirm
-
     _refuse_to_interrupt()
     with _turn:
-        claimed = claim(config["output"], force=force, kept=kept)
-        config = {**config, "output": claimed.path}
+        agent = load()
+        path = agent.claim(config["output"], force, kept)
+        config = {**config, "output": path}
+        has_begun = False
         try:
             # Children, which get `_running`, print no line.
-            line = at_signal(claimed.path) if at_signal is not None else None
-            load().start({**_with_native(config), "line_at_signal": line})
-        except BaseException:
-            claimed.withdraw()
-            raise
-        confirm(claimed)
+            line = at_signal(path) if at_signal is not None else None
+            agent.start({**_with_native(config), "line_at_signal": line, "claimed": True})
+            has_begun = True
+        finally:
+            agent.settle(has_begun)
         _running = {**config, "output": family or config["output"]}
         if _at_exit is None:
             # atexit runs its functions in reverse order: this one runs after all functions of the program.
@@ -322,7 +320,7 @@ def begin(
             _call_on_os_exit(_leaving)
             follow(lambda: _running)
         _at_exit = at_exit or end_quietly
-        return claimed.path
+        return path
 
 
 def _with_native(config: Config) -> Config:
@@ -350,12 +348,13 @@ def end_quietly() -> None:
 
 def discard() -> None:
     """Stops the session and removes its profile, because the program did not begin."""
-    from nthbyte._claim import abandon
-
     try:
-        abandon(finish().path)
-    except Error:
-        # No session is running.
+        path = finish().path
+        # Not a link, nor a device.
+        if os.path.isfile(path) and not os.path.islink(path):
+            os.unlink(path)
+    except (Error, OSError):
+        # No session is running; or the file is gone already, or the folder does not allow it.
         pass
 
 

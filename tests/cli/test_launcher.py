@@ -289,7 +289,7 @@ def test_recursion_is_as_deep_as_in_plain_python(cpython: Interpreter, tmp_path:
 # What only the start needs is gone while the program runs; after it was stopped, a session can begin anew.
 AFTER_THE_START = """
 import gc, sys, types
-START = ("nthbyte._claim", "nthbyte._command_line", "nthbyte._options", "nthbyte._size")
+START = ("nthbyte._command_line", "nthbyte._options", "nthbyte._size")
 gc.collect()
 print([name for name in START if name in sys.modules])
 print({one.__module__ for one in gc.get_objects() if type(one) is types.FunctionType} & {*START})

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from harness import Interpreter, report, summary
-from nthbyte._claim import MAGIC
 
 # Runs each phase until a condition holds, so no outcome depends on time.
 PROGRAM = """
@@ -312,7 +311,8 @@ def test_two_sessions_never_write_to_one_file(interpreter: Interpreter, tmp_path
 
 RACE = """
 import os, sys
-from nthbyte._claim import claim
+from nthbyte._agent import load
+agent = load()
 ready, go = os.pipe()
 children = []
 for _ in range(16):
@@ -320,7 +320,7 @@ for _ in range(16):
     if pid == 0:
         os.close(go)
         os.read(ready, 1)
-        os.write(1, f"{claim(sys.argv[1], force=len(sys.argv) > 2).path} ".encode())
+        os.write(1, f"{agent.claim(sys.argv[1], len(sys.argv) > 2)} ".encode())
         os._exit(0)
     children.append(pid)
 os.close(go)
@@ -329,7 +329,7 @@ for pid in children:
 """
 
 
-@pytest.mark.parametrize("there", [None, b"", MAGIC + b"a profile"], ids=["new", "empty", "replaced"])
+@pytest.mark.parametrize("there", [None, b"", b"\x89nthb\r\n\x1aa profile"], ids=["new", "empty", "replaced"])
 def test_processes_claim_different_files(
     there: bytes | None, interpreter: Interpreter, tmp_path: Path
 ) -> None:

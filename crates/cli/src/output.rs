@@ -1,6 +1,6 @@
 //! Where a command writes: standard output, or a file that appears only when it is complete.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use nthbyte_profile::MAGIC;
+use nthbyte_profile::claim::{self, Place, Refusal};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use tempfile::NamedTempFile;
 
@@ -55,14 +56,12 @@ impl Output {
             }
             Self::File(path) | Self::Derived(path) | Self::Profile(path) => path.metadata(),
         };
-        // A file that is not there, or cannot be looked at, is none that could be destroyed.
-        let Ok(found) = found else { return Ok(()) };
-        if !found.is_file() {
-            return Ok(());
-        }
         let is_found = |input: &PathBuf| {
-            let read = input.metadata();
-            read.is_ok_and(|read| (read.dev(), read.ino()) == (found.dev(), found.ino()))
+            let (Ok(found), Ok(read)) = (&found, input.metadata()) else {
+                // A file that is not there, or cannot be looked at, is none that could be destroyed.
+                return false;
+            };
+            found.is_file() && (read.dev(), read.ino()) == (found.dev(), found.ino())
         };
         if inputs.iter().any(is_found) {
             bail!(
@@ -73,7 +72,22 @@ impl Output {
         let (Self::File(path) | Self::Derived(path) | Self::Profile(path)) = self else {
             return Ok(());
         };
-        let head = head(path);
+        let head = match claim::look(path) {
+            Ok(Place::Own(real, _)) => head(&real),
+            // Also where the folder does not exist: the write says so.
+            Ok(Place::Free(_) | Place::Special) | Err(Refusal::System(_) | Refusal::NotAllowed) => {
+                return Ok(());
+            }
+            Ok(Place::Foreign) => bail!(
+                "cannot write {}: {}; choose another name",
+                path.display(),
+                Refusal::Foreign
+            ),
+            Err(why) => bail!(
+                "cannot write {}: {why}; choose another name",
+                path.display()
+            ),
+        };
         let is_empty = head.as_ref().is_ok_and(Vec::is_empty);
         // What cannot be read is not nthbyte's.
         let head = head.unwrap_or_default();
@@ -124,16 +138,18 @@ impl Output {
             Self::Profile(path) => (path, 0o600),
         };
         let context = || format!("cannot write {}", path.display());
-        if path.metadata().is_ok_and(|found| !found.is_file()) {
-            return write_device(path, write).with_context(context);
-        }
-        let folder = match path.parent() {
+        let real = match claim::look(path).with_context(context)? {
+            Place::Special => return write_device(path, write).with_context(context),
+            Place::Foreign => return Err(Refusal::Foreign).with_context(context),
+            Place::Free(real) | Place::Own(real, _) => real,
+        };
+        let folder = match real.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
         let mut file = Unfinished::new(folder, mode).with_context(context)?;
         fill(file.file(), write).with_context(context)?;
-        file.persist(folder, path).with_context(context)?;
+        file.persist(folder, &real).with_context(context)?;
         say!("nthbyte: wrote {}", path.display());
         Ok(())
     }
@@ -241,7 +257,7 @@ fn fill(file: &mut File, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Re
 
 /// Writes to something that cannot be replaced, such as `/dev/null` or a named pipe.
 fn write_device(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-    write_to(OpenOptions::new().write(true).open(path)?, write)
+    write_to(claim::open_special(path)?, write)
 }
 
 /// Writes through a buffer, until the reader closes the pipe if it is one.

@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError};
 
@@ -47,6 +48,9 @@ extern "C" fn PyInit__native() -> *mut PyObject {
     let methods = Box::leak(Box::new([
         method(c"prepare", prepare, METH_NOARGS),
         method(c"load_native", load_native, METH_O),
+        method(c"claim", claim, METH_O),
+        method(c"settle", settle, METH_O),
+        method(c"free_name", free_name, METH_O),
         method(c"compile", compile, METH_VARARGS),
         method(c"execute", execute, METH_VARARGS),
         method(c"start", start, METH_O),
@@ -105,6 +109,37 @@ unsafe extern "C" fn load_native(_module: *mut PyObject, path: *mut PyObject) ->
             Some(path) => native::load(&path).err(),
             None => Some("the name of its library is not UTF-8".to_owned()),
         }
+    })
+}
+
+/// `claim(request: str) -> str`: the profile's path after a `+`, or the error in one line after a `-`: see
+/// [`nthbyte_session::claim`].
+unsafe extern "C" fn claim(_module: *mut PyObject, request: *mut PyObject) -> *mut PyObject {
+    answer(Some("-nthbyte failed; please report it"), |gil| {
+        // SAFETY: CPython calls this with a live object.
+        let text = unsafe { gil.object(request) }.and_then(|request| request.text());
+        let claimed = nthbyte_session::claim(&text.unwrap_or_default());
+        Some(claimed.map_or_else(|why| format!("-{why}"), |path| format!("+{path}")))
+    })
+}
+
+/// `settle(has_begun: bool)`: ends the claim.
+unsafe extern "C" fn settle(_module: *mut PyObject, has_begun: *mut PyObject) -> *mut PyObject {
+    answer(None, |gil| {
+        // SAFETY: CPython calls this with a live object.
+        let has_begun = unsafe { gil.object(has_begun) };
+        nthbyte_session::settle(has_begun.is_some_and(|begun| begun.is_true()));
+        None
+    })
+}
+
+/// `free_name(path: str) -> str`: the name that a claim would take which replaces nothing.
+unsafe extern "C" fn free_name(_module: *mut PyObject, path: *mut PyObject) -> *mut PyObject {
+    answer(None, |gil| {
+        // SAFETY: CPython calls this with a live object.
+        let path = unsafe { gil.object(path) }.and_then(|path| path.text())?;
+        let free = nthbyte_profile::claim::free_name(Path::new(&path));
+        Some(free.to_string_lossy().into_owned())
     })
 }
 

@@ -5,6 +5,7 @@
 
 pub mod activity;
 mod checksums;
+pub mod claim;
 pub mod composition;
 mod domain;
 pub mod event;

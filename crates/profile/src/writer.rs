@@ -1,22 +1,22 @@
 //! Writes a profile, block by block.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use crate::claim::{self, Claim, Replaced};
 use crate::event::{End, Event, Extension};
 use crate::format::{MAGIC, MAX_META, TICK_NANOS, VERSION, block::Packer, encode::Encoder};
 use crate::meta::Meta;
 use crate::processes::extension;
 
-/// Creates the file of a profile, or empties an existing file. Only its owner can read it (mode
+/// Creates the file of a profile, or one in the place of this user's file of any content. Only its owner can read it (mode
 /// 0600), because a profile contains private details of a program.
 ///
 /// # Errors
-/// The error of the system, with the path and, for a missing folder, advice.
+/// See [`claim::Error`](crate::claim::Error).
 pub fn create(path: &Path) -> io::Result<File> {
-    open(path, OpenOptions::new().create(true).truncate(true))
+    Ok(Claim::new(path, Replaced::Any, &[])?.into_file()?)
 }
 
 /// Creates the file of a profile, as [`create`] does, where no file is yet.
@@ -24,46 +24,10 @@ pub fn create(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`create`]; [`io::ErrorKind::AlreadyExists`] if there is a file, of any kind.
 pub fn create_new(path: &Path) -> io::Result<File> {
-    open(path, OpenOptions::new().create_new(true))
-}
-
-fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let explain = |error: io::Error| {
-        let what = match error.kind() {
-            io::ErrorKind::NotFound if !has_folder(path) => "its folder does not exist".to_owned(),
-            io::ErrorKind::NotFound => "it cannot be made in its folder".to_owned(),
-            io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
-            io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-            _ => error.to_string(),
-        };
-        let message = format!("cannot write the profile {}: {what}", path.display());
-        io::Error::new(error.kind(), message)
-    };
-    options.write(true).mode(0o600);
-    // A pipe that is also read here would not wait for its reader.
-    let is_special = path.metadata().is_ok_and(|metadata| !metadata.is_file());
-    let file = match options.read(!is_special).open(path) {
-        // There may be a file that can only be written.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            options.read(false).open(path)
-        }
-        opened => opened,
-    };
-    let file = file.map_err(explain)?;
-    // The mode above is valid only for a new file, which needs no second call: the process may have given up its rights
-    // meanwhile. A device (/dev/null) keeps its own mode.
-    let metadata = file.metadata().map_err(explain)?;
-    if metadata.is_file() && metadata.mode() & 0o777 != 0o600 {
-        file.set_permissions(PermissionsExt::from_mode(0o600))
-            .map_err(explain)?;
-    }
-    Ok(file)
-}
-
-/// Whether the folder of the file exists.
-fn has_folder(path: &Path) -> bool {
-    path.parent()
-        .is_some_and(|folder| folder.as_os_str().is_empty() || folder.is_dir())
+    claim::create_new(path).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => error,
+        _ => claim::Error::of(path, error).into(),
+    })
 }
 
 /// Encodes events and writes them in blocks.

@@ -1,5 +1,6 @@
 //! The tests of the file and the tables, in one program: each program more would link all of it once more.
 
+mod claim;
 mod created;
 mod damage;
 mod extensions;

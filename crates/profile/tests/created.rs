@@ -43,7 +43,7 @@ fn an_error_says_what_is_wrong_with_the_path() {
     symlink("/nonexistent/x.nthb", &dangling).unwrap();
     for (path, what) in [
         (folder.path().join("no/x.nthb"), "its folder does not exist"),
-        (dangling, "it cannot be made in its folder"),
+        (dangling, "it is a link to a file that does not exist"),
         (folder.path().to_owned(), "it is a folder"),
     ] {
         let error = create(&path).unwrap_err();

@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use nthbyte_profile::names;
+use nthbyte_profile::{claim, names};
 use nthbyte_session::Outcome;
 use nthbyte_session::process::for_each_name;
 
@@ -81,6 +81,25 @@ impl EndLine {
             let text = line(outcome, &self.shown(path), children);
             say(descriptor, &text);
         }
+    }
+
+    /// The line for the case that SIGTERM, SIGINT or SIGHUP ends the program. `None` if the profile is no file to look at.
+    pub fn at_signal(&self) -> Option<String> {
+        let path = quoted(&self.shown(&self.path));
+        self.path
+            .is_file()
+            .then(|| format!("nthbyte: ended by a signal; see it with: nthbyte explain {path}\n"))
+    }
+
+    /// Says that the profile has another name than the wanted one, and how to replace the file of that name.
+    pub fn renamed(&self, wanted: &Path) -> String {
+        // No other file is ever replaced.
+        let how = match claim::is_own_profile(wanted) {
+            true => " (-f replaces it)",
+            false => "",
+        };
+        let (wanted, path) = (self.shown(wanted), self.shown(&self.path));
+        format!("{wanted} exists: the profile is {path}{how}")
     }
 
     /// Called in the child of a fork: whoever reads the parent's stderr must not wait for the child, which may close its own.

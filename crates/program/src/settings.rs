@@ -16,6 +16,8 @@ const PRELOAD: &[u8] = b"LD_PRELOAD=";
 pub struct Settings {
     /// The session's settings.
     pub session: Config,
+    /// Whether a profile of the same name is replaced.
+    pub force: bool,
     /// Whether nothing is printed at the end.
     pub quiet: bool,
     /// The value of `LD_PRELOAD` without nthbyte; `None` if it is not set.
@@ -141,7 +143,7 @@ mod tests {
             (r#""other.so""#, Some("LD_PRELOAD=other.so")),
         ] {
             let text = format!(
-                r#"NTHBYTE_PROGRAM={{"session": {SESSION}, "quiet": true, "preload": {preload}}}"#
+                r#"NTHBYTE_PROGRAM={{"session": {SESSION}, "force": true, "quiet": true, "preload": {preload}}}"#
             );
             let (settings, left) = taken(&["A=1", &text, "LD_PRELOAD=/nth.so:other.so", "B=2"]);
             let settings = settings.unwrap().unwrap();

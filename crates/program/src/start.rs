@@ -5,6 +5,7 @@ use std::panic::catch_unwind;
 use std::sync::OnceLock;
 
 use nthbyte_process::main_thread;
+use nthbyte_profile::claim::{Claim, Replaced};
 use nthbyte_session::{Outcome, guarded, uncancelled};
 
 use crate::agent;
@@ -54,10 +55,30 @@ extern "C" fn begin(_: c_int, _: *const *const c_char, first: *mut *mut c_char) 
 }
 
 fn start(settings: &Settings) -> Result<(), String> {
-    if !settings.quiet {
-        let _ = LINE.set(EndLine::of_start(&settings.session.output));
+    let mut config = settings.session.clone();
+    let replaced = if settings.force {
+        Replaced::Profile
+    } else {
+        Replaced::Empty
+    };
+    let claim = Claim::new(&config.output, replaced, &[]).map_err(|refusal| refusal.advice())?;
+    let wanted = std::mem::replace(&mut config.output, claim.path().to_owned());
+    config.claimed = true;
+    let line = EndLine::of_start(&config.output);
+    if wanted != config.output {
+        explain(&line.renamed(&wanted));
     }
-    agent::begin(&settings.session)?;
+    if !settings.quiet {
+        config.line_at_signal = line.at_signal();
+    }
+    if let Err(problem) = agent::begin(&config) {
+        claim.withdraw();
+        return Err(problem);
+    }
+    claim.confirm();
+    if !settings.quiet {
+        let _ = LINE.set(line);
+    }
     // SAFETY: the handler is a function of this library, which is never unloaded.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     main_thread::watch(|| end_with(nthbyte_process::end));

@@ -14,6 +14,10 @@ use crate::pace::SHORTEST_NATIVE_PERIOD;
 pub struct Config {
     /// The path of the profile; absolute.
     pub output: PathBuf,
+    /// Whether the file was claimed for the session (`nthbyte_profile::claim`); otherwise it is made, in place of this user's
+    /// file of that name.
+    #[serde(default)]
+    pub claimed: bool,
     /// Mean distance between sample points, in bytes.
     pub period: u64,
     /// Whether the period follows the program from there on: see [`crate::pace`].

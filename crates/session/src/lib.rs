@@ -64,7 +64,7 @@
 //! interner    threads, functions, types, stack nodes by the host's keys; epochs
 //! fork        how a session handles forks; fork_state is their one word
 //! writer      the writer thread, the drain, pending samples    sleeper   the thread's sleep
-//! output      the profile's file, with a provisional end
+//! output      the profile's file, with a provisional end   claims    its claim, for launchers in Python
 //! native      native memory                              observer    from the library for it
 //! preload     the interface of that library
 //! postponed   frees that wait for a recording          unfinished  samples whose stack the writer thread completes
@@ -93,6 +93,7 @@ pub mod ticks;
 pub mod timers;
 
 mod cancellation;
+mod claims;
 mod clock;
 mod exit;
 mod fork;
@@ -136,6 +137,7 @@ mod writer;
 agent_allocator!();
 
 pub use cancellation::uncancelled;
+pub use claims::{claim, settle};
 pub use clock::{Clock, monotonic_nanos};
 pub use config::Config;
 pub use fork::{ProcessIdentity, forks, has_profile, let_writer_run, set_after_fork};

@@ -67,7 +67,7 @@ impl Recorder {
         }
         let clock = Clock::start();
         let (ring, far_end) = Ring::new(&meta, config.auto);
-        let drain = Drain::open(far_end, clock, &config.output, &meta)?;
+        let drain = Drain::open(far_end, clock, &config.output, config.claimed, &meta)?;
         let writer = Writer::start(
             &slot.lost,
             &slot.spent,

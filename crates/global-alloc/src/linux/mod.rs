@@ -2,7 +2,6 @@
 
 mod fast;
 mod marks;
-mod output;
 mod session;
 mod slow;
 mod thread;

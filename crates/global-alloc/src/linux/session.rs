@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use nthbyte_process::{Sampling, main_thread};
+use nthbyte_profile::claim::{Claim, Replaced};
 use nthbyte_profile::{Distances, Method};
 use nthbyte_requests::sampler;
 use nthbyte_session::{Config, Session, native};
 
 use super::marks;
-use super::output::Claim;
 use super::thread::{self, unobserved};
 use crate::options::{Every, invalid};
 use crate::{Options, Outcome};
@@ -46,12 +46,20 @@ pub(crate) fn start(options: Options) -> io::Result<PathBuf> {
         if nthbyte_process::is_running() {
             return Err(busy(nthbyte_process::RUNNING_ALREADY));
         }
-        let claim = Claim::new(&config.output, options.force)?;
-        config.output.clone_from(&claim.path);
+        let replaced = if options.force {
+            Replaced::Profile
+        } else {
+            Replaced::Empty
+        };
+        let claim = Claim::new(&std::path::absolute(&config.output)?, replaced, &[])?;
+        let path = claim.path().to_owned();
+        config.output.clone_from(&path);
+        config.claimed = true;
         match nthbyte_process::begin(&config, SAMPLING) {
             Ok(()) => {
+                claim.confirm();
                 watch();
-                Ok(claim.path)
+                Ok(path)
             }
             Err(problem) => {
                 claim.withdraw();
@@ -106,6 +114,7 @@ fn config(options: &Options) -> Config {
             .output
             .clone()
             .unwrap_or_else(|| default_output(&executable)),
+        claimed: false,
         period,
         auto,
         distances: if period == 1 {

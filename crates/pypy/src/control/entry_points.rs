@@ -13,6 +13,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io::BufReader;
+use std::path::Path;
 use std::ptr::null_mut;
 
 use flate2::bufread::ZlibDecoder;
@@ -153,6 +154,50 @@ pub unsafe extern "C" fn nthbyte_pypy_load_native(
             1
         }
     }
+}
+
+/// Claims the file of a profile: see [`nthbyte_session::claim`]. `answer` gets its path with the result 0, or the error in
+/// one line with the result 1.
+///
+/// # Safety
+/// `request` ends with a zero byte; `answer` has room for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_claim(
+    request: *const c_char,
+    answer: *mut c_char,
+    length: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let claimed = unsafe { CStr::from_ptr(request) }
+        .to_str()
+        .map_err(|error| format!("bad request: {error}"))
+        .and_then(nthbyte_session::claim);
+    // SAFETY: the caller's promise.
+    unsafe { copy_text(claimed.as_ref().unwrap_or_else(|why| why), answer, length) };
+    c_int::from(claimed.is_err())
+}
+
+/// Ends the claim. `has_begun`: whether the session has begun.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_settle(has_begun: c_int) {
+    nthbyte_session::settle(has_begun != 0);
+}
+
+/// Writes the name into `answer` that a claim would take which replaces nothing.
+///
+/// # Safety
+/// `path` ends with a zero byte; `answer` has room for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_free_name(
+    path: *const c_char,
+    answer: *mut c_char,
+    length: usize,
+) {
+    // SAFETY: the caller's promise.
+    let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
+    let free = nthbyte_profile::claim::free_name(Path::new(&*path));
+    // SAFETY: the caller's promise.
+    unsafe { copy_text(&free.to_string_lossy(), answer, length) };
 }
 
 /// Starts a session with the settings in `config`, a JSON text. Returns 0, or 1 with one line in `message`.

@@ -42,12 +42,17 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Creates the file: empty, and readable by its owner only.
+    /// Creates the file, in place of this user's file of that name: empty, and readable by its owner only.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         Self::of(nthbyte_profile::create(path)?, path)
     }
 
-    /// The same for a name that nobody has claimed: if there is a file, the next free name is taken.
+    /// Opens the file that was claimed.
+    pub(crate) fn adopt(path: &Path) -> io::Result<Self> {
+        Self::of(nthbyte_profile::claim::adopt(path)?, path)
+    }
+
+    /// The same as [`Output::create`] for a name that nobody has claimed: if there is a file, the next free name is taken.
     pub(crate) fn create_new(path: &Path) -> io::Result<Self> {
         let (file, taken) = names::first_free(path, nthbyte_profile::create_new)?;
         Self::of(file, &taken)

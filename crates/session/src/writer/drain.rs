@@ -69,9 +69,15 @@ impl Drain {
         ring: Consumer<Record>,
         clock: Clock,
         path: &Path,
+        is_claimed: bool,
         meta: &Meta,
     ) -> Result<Self, String> {
-        let sink = Sink::Open(Box::new(create(path, meta, Output::create)?));
+        let open = if is_claimed {
+            Output::adopt
+        } else {
+            Output::create
+        };
+        let sink = Sink::Open(Box::new(create(path, meta, open)?));
         let mut drain = Self::new(ring, clock, path.to_owned(), sink, meta);
         drain.composer.begin(clock.now(), false);
         Ok(drain)
