@@ -269,8 +269,9 @@ def _is_package_path(path: str) -> bool:
         try:
             hook(path)
             return True
-        except ImportError:
-            # Another hook may be able to.
+        except (ImportError, OSError):
+            # Another hook may be able to. Where a zip file cannot be looked for (`lseek` is refused, for example), the
+            # interpreter goes on with the script, too.
             pass
     return False
 

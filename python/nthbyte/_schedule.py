@@ -61,6 +61,8 @@ class Schedule:
         self._alarm: _Alarm | None = None
         # Held while an alarm begins or ends a recording.
         self._acting = _thread.allocate_lock()
+        # The threads that hold it because they fork.
+        self._forking: set[int] = set()
         self._is_exiting = False
 
     def run(self) -> None:
@@ -77,7 +79,7 @@ class Schedule:
             self._first = load().free_name(self._config["output"])
         os.register_at_fork(
             before=self._before_fork,
-            after_in_parent=self._after_fork,
+            after_in_parent=self._after_fork_in_parent,
             after_in_child=self._after_fork_in_child,
         )
         if sys.implementation.name == "pypy":
@@ -157,8 +159,21 @@ class Schedule:
             alarm.cancel()
 
     def _before_fork(self) -> None:
-        if self._alarm is not None:
+        """Waits until no alarm begins or ends a recording: a child with half of that would never end its own."""
+        alarm = self._alarm
+        if alarm is not None:
+            alarm.pause()
+        if self._acting.acquire(timeout=_LONGEST_WAIT):
+            self._forking.add(_thread.get_ident())
+        # An alarm that has just begun a recording has set the one that ends it.
+        if self._alarm is not None and self._alarm is not alarm:
             self._alarm.pause()
+
+    def _after_fork_in_parent(self) -> None:
+        if _thread.get_ident() in self._forking:
+            self._forking.discard(_thread.get_ident())
+            self._acting.release()
+        self._after_fork()
 
     def _after_fork(self) -> None:
         if self._alarm is not None:
@@ -170,6 +185,7 @@ class Schedule:
     def _after_fork_in_child(self) -> None:
         # The child has no thread that could release the lock.
         self._acting = _thread.allocate_lock()
+        self._forking.clear()
         if sys.implementation.name != "pypy":
             self._after_fork()
 

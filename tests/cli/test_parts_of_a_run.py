@@ -392,3 +392,34 @@ def test_a_console_script_runs_as_by_its_path(interpreter: Interpreter, tmp_path
     elsewhere = {"PATH": f"{scripts}:{os.environ['PATH']}"}
     done = Interpreter(where).nthbyte("run", "-q", "greet", folder=tmp_path, environment=elsewhere)
     assert done.status == 2 and "belongs to another Python" in done.err
+
+
+# A recording begins in the thread of an alarm, and the schedule has not yet set the alarm that ends it.
+FORK_WHILE_IT_BEGINS = """
+import os, threading, time
+import nthbyte._schedule as schedule
+from nthbyte._options import OPTIONS
+from nthbyte._session import configure
+begin, has_begun = schedule.begin, threading.Event()
+def slow(*arguments, **options):
+    path = begin(*arguments, **options)
+    has_begun.set()
+    time.sleep(0.1)
+    return path
+schedule.begin = slow
+config = configure("out.nthb", {option.name: option.default for option in OPTIONS})
+running = schedule.Schedule(config, force=False, is_quiet=True, start_after=0, length=1000, signal=None)
+running.run()
+has_begun.wait()
+child = os.fork()
+if child == 0:
+    print(running._alarm is not None, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print(running._alarm is not None, running._acting.locked())
+"""
+
+
+def test_a_fork_waits_for_an_alarm_that_begins_a_recording(interpreter: Interpreter, tmp_path: Path) -> None:
+    done = interpreter.python("-W", "error", "-c", FORK_WHILE_IT_BEGINS, folder=tmp_path).ok()
+    assert done.out.split() == ["True", "True", "False"]

@@ -38,6 +38,7 @@ OUTPUT = "0 10000000\n"
 
 # Numbers of calls on x86-64 (arch/x86/entry/syscalls/syscall_64.tbl of Linux).
 CALLS = {
+    "lseek": 8,
     "ioctl": 16,
     "sched_yield": 24,
     "mremap": 25,

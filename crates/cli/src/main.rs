@@ -6,6 +6,7 @@
 
 mod commands;
 mod input;
+mod json;
 mod output;
 mod own_output;
 mod progress;

@@ -204,7 +204,9 @@ pub fn clean(text: &str) -> String {
     clean
 }
 
-fn is_harmless(character: char) -> bool {
+/// Whether a terminal shows the character, and does not obey it.
+#[must_use]
+pub fn is_harmless(character: char) -> bool {
     !character.is_control()
         && !matches!(
             character,

@@ -71,7 +71,7 @@
 //! timers      the timers of time samples            rate       how many of them there can be
 //! ticks       time samples, from a signal handler to the file
 //! guard       stops panics                              termination  completes the profile at SIGTERM, and before other ends
-//! last_line   what is printed at SIGTERM
+//! last_line   what is printed at SIGTERM            missing   children without a file
 //! composition what the resident set is made of, at intervals
 //! os_thread   a thread that needs no thread-local data
 //! exit        the end of the process
@@ -105,6 +105,7 @@ mod keeper;
 mod last_line;
 mod lock;
 mod lost;
+mod missing;
 mod observer;
 mod os_thread;
 mod outcome;

@@ -34,7 +34,7 @@ use crate::recorder::Recorder;
 use crate::recording::{self, Recording, begin_with_lock, child_has_memory};
 use crate::registry::{self, Slot, Status};
 use crate::writer::LONGEST_WAIT;
-use crate::{exit, fork, last_line, preload, reserve, ring, termination};
+use crate::{exit, fork, last_line, missing, preload, reserve, ring, termination};
 
 /// The error of a start while there is a session.
 pub const RUNNING_ALREADY: &str = "nthbyte is running already; call nthbyte.stop() first";
@@ -75,6 +75,7 @@ impl Session {
         // SAFETY: the lock was acquired; the borrow ends here.
         unsafe { *slot.recorder() = Some(recorder) };
         guard::reset();
+        missing::begin();
         last_line::prepare(config.line_at_signal.as_deref());
         termination::watch();
         slot.set_status(Status::Running);

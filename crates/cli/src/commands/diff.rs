@@ -12,6 +12,7 @@ use nthbyte_report::By;
 use nthbyte_report::diff::{Diff, Limit, Measure, Options, write_page};
 
 use crate::input::{self, Inputs};
+use crate::json;
 use crate::output::{self, Output, say};
 use crate::progress::Progress;
 use crate::rows::Rows;
@@ -178,8 +179,7 @@ impl Arguments {
         if page != Some(Output::Standard) {
             Output::Standard.write(|out| {
                 if self.json {
-                    serde_json::to_writer_pretty(&mut *out, &diff)?;
-                    writeln!(out)?;
+                    json::write(out, &diff)?;
                 } else {
                     out.write_all(diff.render(output::terminal_width()).as_bytes())?;
                 }

@@ -6,6 +6,7 @@ use nthbyte_report::explain::Asked;
 use nthbyte_report::{At, Explanation, Memory};
 
 use crate::input::Profiles;
+use crate::json;
 use crate::output::{self, Output};
 use crate::selecting::Part;
 
@@ -42,8 +43,7 @@ impl Arguments {
         let explanation = Explanation::with_memory(&profile, &asked, memory.as_ref());
         Output::Standard.write(|out| {
             if self.json {
-                serde_json::to_writer_pretty(&mut *out, &explanation)?;
-                writeln!(out)?;
+                json::write(out, &explanation)?;
             } else {
                 out.write_all(explanation.render(output::terminal_width()).as_bytes())?;
             }

@@ -8,6 +8,7 @@ use clap::Args;
 use nthbyte_report::{Leaks, flamegraph};
 
 use crate::input::Profiles;
+use crate::json;
 use crate::output::{self, Output};
 use crate::selecting::Part;
 
@@ -55,8 +56,7 @@ impl Arguments {
         }
         Output::Standard.write(|out| {
             if self.json {
-                serde_json::to_writer_pretty(&mut *out, &leaks)?;
-                writeln!(out)?;
+                json::write(out, &leaks)?;
             } else {
                 out.write_all(leaks.render(output::terminal_width()).as_bytes())?;
             }

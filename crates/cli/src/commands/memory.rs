@@ -5,6 +5,7 @@ use clap::Args;
 use nthbyte_report::{At, Memory};
 
 use crate::input::Profiles;
+use crate::json;
 use crate::output::{self, Output};
 use crate::selecting::{self, OfDomain};
 
@@ -34,8 +35,7 @@ impl Arguments {
         memory.keep_domain(self.domain.only());
         Output::Standard.write(|out| {
             if self.json {
-                serde_json::to_writer_pretty(&mut *out, &memory)?;
-                writeln!(out)?;
+                json::write(out, &memory)?;
             } else {
                 out.write_all(memory.render(output::terminal_width()).as_bytes())?;
             }

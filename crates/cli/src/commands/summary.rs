@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use nthbyte_report::{By, Sort, Summary};
 
 use crate::input::Profiles;
+use crate::json;
 use crate::output::{self, Output};
 use crate::rows::Rows;
 use crate::selecting::{Frames, Selecting};
@@ -106,8 +107,7 @@ impl Arguments {
         }
         Output::Standard.write(|out| {
             if self.json {
-                serde_json::to_writer_pretty(&mut *out, &summary)?;
-                writeln!(out)?;
+                json::write(out, &summary)?;
             } else {
                 let width = output::terminal_width();
                 let text = match time {

@@ -141,20 +141,23 @@ impl Output {
     }
 
     /// Ends the file with these bytes after an error: at the first of the places where the disk has room for them. What
-    /// lies there already has its room on a full disk.
-    pub(crate) fn write_last_words(&mut self, bytes: &[u8], places: [Option<u64>; 2]) {
+    /// lies there already has its room on a full disk. Returns whether they lie at the second place, over what was there.
+    pub(crate) fn write_last_words(&mut self, bytes: &[u8], places: [Option<u64>; 2]) -> bool {
         self.held = None;
         if !self.can_shrink {
-            return;
+            return false;
         }
         // The bytes before these places are not known.
         self.tail = Tail::default();
-        for place in places.into_iter().flatten() {
-            self.length = place;
-            if self.overwrite(bytes).is_ok() {
-                return;
+        for (place, is_second) in places.into_iter().zip([false, true]) {
+            if let Some(place) = place {
+                self.length = place;
+                if self.overwrite(bytes).is_ok() {
+                    return is_second;
+                }
             }
         }
+        false
     }
 
     /// Writes bytes over the provisional end, without holding them.

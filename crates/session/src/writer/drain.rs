@@ -16,6 +16,7 @@ use super::thread::Shared;
 use crate::clock::Clock;
 use crate::composition::Composer;
 use crate::keeper;
+use crate::missing;
 use crate::os_thread;
 use crate::outcome::Outcome;
 use crate::output::Output;
@@ -51,9 +52,23 @@ pub(crate) struct Drain {
     arenas: Arenas,
     flushed: Instant,
     dirty: bool,
-    samples: u64,
-    time_samples: u64,
+    counted: Counted,
+    /// What was counted up to the end of the last block in the file, and of the one before.
+    in_file: [Counted; 2],
     lost: u64,
+}
+
+/// Samples of memory and of time.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    memory: u64,
+    time: u64,
+}
+
+impl Counted {
+    fn all(self) -> u64 {
+        self.memory + self.time
+    }
 }
 
 enum Sink {
@@ -105,8 +120,8 @@ impl Drain {
             arenas: Arenas::default(),
             flushed: Instant::now(),
             dirty: false,
-            samples: 0,
-            time_samples: 0,
+            counted: Counted::default(),
+            in_file: [Counted::default(); 2],
             lost: 0,
         }
     }
@@ -149,7 +164,6 @@ impl Drain {
                 record => record,
             };
             records += 1;
-            let counted = u64::from(!matches!(self.sink, Sink::Failed(_)));
             match &record {
                 Record::Provisional(sample) => {
                     let period = self.periods.get(sample.source.index());
@@ -167,9 +181,7 @@ impl Drain {
                     if sample.source == SourceId::ALLOCATIONS {
                         self.pending.recorded(sample.time);
                     }
-                    self.samples += counted;
                 }
-                Record::Cpu(_) => self.time_samples += counted,
                 _ => {}
             }
             record.for_each_event(|event| self.write(event, shared));
@@ -301,8 +313,9 @@ impl Drain {
             && let Sink::Open(writer) = &mut self.sink
         {
             self.pending.overwritten();
-            if let Err(error) = writer.flush() {
-                self.fail(&error, shared);
+            match writer.flush() {
+                Ok(()) => self.ended_block(),
+                Err(error) => self.fail(&error, shared),
             }
         }
     }
@@ -340,7 +353,6 @@ impl Drain {
         let periods = self.periods.clone();
         for event in with_periods(pending.iter(), &periods) {
             if matches!(event, Event::Allocation(_)) {
-                self.samples += 1;
                 self.arenas.push(0);
             }
             self.write(&event, shared);
@@ -363,8 +375,8 @@ impl Drain {
         self.flush(shared);
         let mut outcome = Outcome {
             path: Some(self.path.clone()),
-            samples: self.samples,
-            time_samples: self.time_samples,
+            samples: self.counted.memory,
+            time_samples: self.counted.time,
             lost: self.lost,
             bytes_allocated: end.allocated,
             is_stalled: false,
@@ -379,6 +391,7 @@ impl Drain {
                 }
             }
         }
+        outcome.notes.extend(missing::note());
         (outcome, self.left_behind)
     }
 
@@ -403,15 +416,26 @@ impl Drain {
                     self.path = writer.get_ref().path().to_owned();
                     Sink::Open(Box::new(writer))
                 }
-                Err(error) => Sink::Failed(error),
+                Err(error) => {
+                    missing::count(&error);
+                    Sink::Failed(error)
+                }
             };
             self.take_file_along();
         }
         match &mut self.sink {
             Sink::Open(writer) => {
                 self.dirty = true;
-                if let Err(error) = writer.write(event) {
-                    self.fail(&error, shared);
+                match event {
+                    Event::Allocation(_) => self.counted.memory += 1,
+                    Event::Cpu(_) => self.counted.time += 1,
+                    _ => {}
+                }
+                let before = writer.bytes_written();
+                match writer.write(event) {
+                    Ok(()) if writer.bytes_written() > before => self.ended_block(),
+                    Ok(()) => {}
+                    Err(error) => self.fail(&error, shared),
                 }
             }
             Sink::Failed(_) | Sink::Later(_) => {
@@ -434,8 +458,17 @@ impl Drain {
                 _ => format!("writing failed: {error}"),
             };
             let (block, places) = writer.last_words(&format!("{reason}; {after}"));
-            writer.get_mut().write_last_words(&block, places);
+            // The outcome counts what a reader finds.
+            let is_replaced = writer.get_mut().write_last_words(&block, places);
+            let left = self.in_file[usize::from(is_replaced)];
+            self.lost += self.counted.all() - left.all();
+            self.counted = left;
         }
+    }
+
+    /// All that was counted is in the file.
+    fn ended_block(&mut self) {
+        self.in_file = [self.counted, self.in_file[0]];
     }
 }
 

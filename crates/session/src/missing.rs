@@ -1,0 +1,98 @@
+//! Forked children whose profile could not be created: they have given up their rights, or have no descriptor left, or
+//! the folder is not there any more.
+//!
+//! They cannot say so themselves, for nobody reads what a child of a server prints. So the first process of the family
+//! shares a page with its forks; each child without a file counts itself there, and the end of the first process says it.
+//! What a child starts with another program's start method (`spawn`) does not have the page, and says so at its start.
+
+use std::process;
+use std::ptr::null_mut;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::sync::{AtomicPtr, AtomicU8, AtomicU32, constant};
+
+/// The longest reason that is kept, in bytes.
+const LONGEST: usize = 512;
+
+constant! {
+    /// The page of this process's family. It takes memory only when a child is missing.
+    static SHARED: AtomicPtr<Shared> = AtomicPtr::new(null_mut());
+}
+constant! {
+    /// The process whose end says it.
+    static FIRST: AtomicU32 = AtomicU32::new(0);
+}
+
+struct Shared {
+    /// Children without a file.
+    children: AtomicU32,
+    /// Whether a child writes the reason, or has written it.
+    is_taken: AtomicU8,
+    is_written: AtomicU8,
+    reason: [AtomicU8; LONGEST],
+}
+
+/// Called when a session begins in this process; not in the child of a fork.
+pub(crate) fn begin() {
+    FIRST.store(process::id(), Relaxed);
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    // SAFETY: new pages, which are zero: a valid `Shared`.
+    let mapped = unsafe { libc::mmap(null_mut(), size_of::<Shared>(), protection, flags, -1, 0) };
+    let page = if mapped == libc::MAP_FAILED {
+        null_mut()
+    } else {
+        mapped.cast()
+    };
+    let before = SHARED.swap(page, Release);
+    if !before.is_null() {
+        // That of an earlier session, or of the parent's, whose children have it too.
+        // SAFETY: it was mapped above, with this size, and no session of this process uses it any more.
+        unsafe { libc::munmap(before.cast(), size_of::<Shared>()) };
+    }
+}
+
+/// Counts this process, whose file could not be created.
+pub(crate) fn count(reason: &str) {
+    // SAFETY: `begin` has mapped it.
+    let Some(shared) = (unsafe { SHARED.load(Acquire).as_ref() }) else {
+        return;
+    };
+    if shared.is_taken.swap(1, Relaxed) == 0 {
+        let mut length = reason.len().min(LONGEST);
+        while !reason.is_char_boundary(length) {
+            length -= 1;
+        }
+        for (to, byte) in shared.reason.iter().zip(&reason.as_bytes()[..length]) {
+            to.store(*byte, Relaxed);
+        }
+        if let Some(end) = shared.reason.get(length) {
+            end.store(0, Relaxed);
+        }
+        shared.is_written.store(1, Release);
+    }
+    shared.children.fetch_add(1, Relaxed);
+}
+
+/// What the first process says at its end, if children are missing.
+pub(crate) fn note() -> Option<String> {
+    if FIRST.load(Relaxed) != process::id() {
+        return None;
+    }
+    // SAFETY: as above.
+    let shared = unsafe { SHARED.load(Acquire).as_ref() }?;
+    let children = shared.children.load(Relaxed);
+    if children == 0 {
+        return None;
+    }
+    let who = match children {
+        1 => "1 child process has no profile".to_owned(),
+        _ => format!("{children} child processes have no profile"),
+    };
+    if shared.is_written.load(Acquire) == 0 {
+        return Some(who);
+    }
+    let bytes = shared.reason.iter().map(|byte| byte.load(Relaxed));
+    let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
+    Some(format!("{who} ({})", String::from_utf8_lossy(&bytes)))
+}
