@@ -10,8 +10,9 @@
 //! ```
 //!
 //! A claimed file begins like a profile, so that no other session takes it for an empty one. Two processes that look at
-//! the same file take turns by its lock. Only the last part of a path is looked at: whoever owns a folder above it can
-//! put the folder elsewhere anyway.
+//! the same file take turns by its lock. Only the last part of a path is looked at.
+
+mod refusal;
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -24,6 +25,8 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use crate::format::MAGIC;
 use crate::names;
 
+pub use refusal::{Error, Refusal};
+
 /// Another process holds the lock of a file for the time of one claim. After this time it must be stopped.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
@@ -33,12 +36,13 @@ pub const LONGEST_START: Duration = Duration::from_secs(10);
 /// So many links are followed, as by the kernel (`MAXSYMLINKS`).
 const MOST_LINKS: usize = 40;
 
-/// So often a claim looks again because another process has changed what is at the path.
+/// So often a claim looks at a path that others change.
 const MOST_LOOKS: usize = 100;
 
 /// What is at a path. A path in it leads through no link.
 #[derive(Debug)]
 pub enum Place {
+    /// Nothing.
     /// Nothing.
     Free(PathBuf),
     /// An ordinary file of this user.
@@ -47,115 +51,6 @@ pub enum Place {
     Foreign,
     /// A device or a pipe, which is written to as it is.
     Special,
-}
-
-/// Why no file can be made.
-#[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    /// The folder is missing.
-    #[error("its folder does not exist")]
-    NoFolder,
-    /// The path is that of a folder.
-    #[error("it is a folder")]
-    Folder,
-    /// The system does not allow it.
-    #[error("permission denied")]
-    NotAllowed,
-    /// The disk is full.
-    #[error("no space left")]
-    NoSpace,
-    /// A file that is no profile, where a profile was to be replaced.
-    #[error("it exists and is not a profile")]
-    NotAProfile,
-    /// Another user's file, where a profile was to be replaced.
-    #[error("it belongs to another user")]
-    Foreign,
-    /// Another user's link.
-    #[error("it is a link of another user")]
-    ForeignLink,
-    /// Another user's pipe or socket.
-    #[error("it is a pipe of another user")]
-    ForeignPipe,
-    /// A link that leads nowhere.
-    #[error("it is a link to a file that does not exist")]
-    DanglingLink,
-    /// Another process has put another file there.
-    #[error("another process has replaced it")]
-    Replaced,
-    /// What the system says otherwise.
-    #[error("{0}")]
-    System(String),
-}
-
-/// A file cannot be made.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write the profile {}: {why}", path.display())]
-pub struct Error {
-    /// The path of the file.
-    pub path: PathBuf,
-    /// Why.
-    pub why: Refusal,
-}
-
-impl Error {
-    pub(crate) fn of(path: &Path, error: io::Error) -> Self {
-        let why = match error.kind() {
-            ErrorKind::NotFound if !has_folder(path) => Refusal::NoFolder,
-            _ => refusal(error),
-        };
-        let path = path.to_owned();
-        Self { path, why }
-    }
-
-    /// The error for a user of `nthbyte run`: what to do, with its options.
-    #[must_use]
-    pub fn advice(&self) -> String {
-        let path = self.path.display();
-        match &self.why {
-            Refusal::NoFolder => {
-                format!("the folder of {path} does not exist; make it, or choose another with -o")
-            }
-            Refusal::Folder => format!("{path} is a folder; choose the name of a file with -o"),
-            Refusal::NotAllowed => {
-                format!("not allowed to write {path}; choose another place with -o")
-            }
-            Refusal::NoSpace => format!("no space left for {path}; choose another place with -o"),
-            Refusal::NotAProfile => {
-                format!(
-                    "{path} exists and is not a profile: choose another name with -o, or remove it"
-                )
-            }
-            Refusal::Foreign | Refusal::ForeignLink | Refusal::ForeignPipe => {
-                let what = self.why.to_string();
-                let what = what.trim_start_matches("it ");
-                format!("{path} {what}: choose another name with -o")
-            }
-            Refusal::DanglingLink => format!(
-                "{path} is a link to a file that does not exist: name the file itself with -o"
-            ),
-            Refusal::Replaced => format!("another process has replaced {path}; try again"),
-            Refusal::System(why) => {
-                format!("the file {path} cannot be made ({why}); choose another place with -o")
-            }
-        }
-    }
-}
-
-impl From<Error> for io::Error {
-    fn from(error: Error) -> Self {
-        let kind = match error.why {
-            Refusal::NoFolder | Refusal::DanglingLink => ErrorKind::NotFound,
-            Refusal::Folder => ErrorKind::IsADirectory,
-            Refusal::NoSpace => ErrorKind::StorageFull,
-            Refusal::NotAProfile => ErrorKind::AlreadyExists,
-            Refusal::NotAllowed
-            | Refusal::Foreign
-            | Refusal::ForeignLink
-            | Refusal::ForeignPipe => ErrorKind::PermissionDenied,
-            Refusal::Replaced | Refusal::System(_) => ErrorKind::Other,
-        };
-        Self::new(kind, error)
-    }
 }
 
 /// Which of this user's files a new one takes the place of.
@@ -460,15 +355,11 @@ fn replace(path: &Path) -> Option<PathBuf> {
     let beside = |which| path.with_file_name(format!(".{name}.{process}.{which}"));
     let (old, new) = (beside("old"), beside("new"));
     fs::hard_link(path, &old).ok()?;
-    let is_put = create_new(&new).is_ok_and(|file| {
-        let put = begin(&file).is_ok() && fs::rename(&new, path).is_ok();
-        if !put {
-            let _ = fs::remove_file(&new);
-        }
-        put
-    });
+    let file = create_new(&new);
+    let is_put = matches!(&file, Ok(file) if begin(file).is_ok() && fs::rename(&new, path).is_ok());
     if !is_put {
         let _ = fs::remove_file(&old);
+        let _ = file.map(|_| fs::remove_file(&new));
     }
     is_put.then_some(old)
 }

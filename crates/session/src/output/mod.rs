@@ -14,9 +14,9 @@
 mod tail;
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nthbyte_profile::names;
@@ -149,23 +149,17 @@ impl Output {
         }
         // The bytes before these places are not known.
         self.tail = Tail::default();
-        for (place, is_second) in places.into_iter().zip([false, true]) {
-            if let Some(place) = place {
-                self.length = place;
-                if self.overwrite(bytes).is_ok() {
-                    return is_second;
-                }
-            }
-        }
-        false
+        places.into_iter().position(|place| {
+            self.length = place.unwrap_or(self.length);
+            place.is_some() && self.overwrite(bytes).is_ok()
+        }) == Some(1)
     }
 
     /// Writes bytes over the provisional end, without holding them.
     fn overwrite(&mut self, bytes: &[u8]) -> io::Result<()> {
         let start = self.length;
         let file = self.file()?;
-        file.seek(SeekFrom::Start(start))?;
-        file.write_all(bytes)?;
+        file.write_all_at(bytes, start)?;
         file.set_len(start + bytes.len() as u64)?;
         self.check_tail()
     }
@@ -247,10 +241,10 @@ impl Write for Output {
         self.take_back()?;
         let (length, can_seek) = (self.length, self.can_shrink);
         let file = self.file()?;
-        if can_seek {
-            file.seek(SeekFrom::Start(length))?;
-        }
-        let written = file.write(bytes)?;
+        let written = match can_seek {
+            true => file.write_at(bytes, length)?,
+            false => file.write(bytes)?,
+        };
         self.check_tail()?;
         self.length += written as u64;
         self.tail.push(&bytes[..written]);

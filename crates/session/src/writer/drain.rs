@@ -11,6 +11,7 @@ use nthbyte_profile::{Composition, Meta, Writer};
 use rtrb::Consumer;
 
 use super::arenas::Arenas;
+use super::file::{create, describe};
 use super::pending::Pending;
 use super::thread::Shared;
 use crate::clock::Clock;
@@ -485,53 +486,4 @@ fn with_periods<'a>(
         let change = changes.then_some(Event::Period(sample.source, period));
         change.into_iter().chain([Event::Allocation(sample)])
     })
-}
-
-fn create(
-    path: &Path,
-    meta: &Meta,
-    create: fn(&Path) -> io::Result<Output>,
-) -> Result<Writer<Output>, String> {
-    let writer = create(path).and_then(|file| Writer::new(file, meta));
-    writer.map_err(|error| describe(path, &error))
-}
-
-fn describe(path: &Path, error: &std::io::Error) -> String {
-    let has_folder = path.parent().is_some_and(Path::is_dir);
-    let path = path.display();
-    match error.kind() {
-        std::io::ErrorKind::StorageFull => {
-            format!("no space left for {path}; choose another place with -o")
-        }
-        std::io::ErrorKind::PermissionDenied => {
-            format!("not allowed to write {path}; choose another place with -o")
-        }
-        std::io::ErrorKind::NotFound if !has_folder => {
-            format!("the folder of {path} does not exist; make it, or choose another with -o")
-        }
-        // The errors of `nthbyte_profile::create` already contain the path.
-        _ if error.to_string().starts_with("cannot write") => error.to_string(),
-        _ => format!("cannot write {path}: {error}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_that_cannot_be_written_is_named_once() {
-        let config = r#"{"output": "/", "period": 64, "distances": "exponential"}"#;
-        let meta = crate::Config::parse(config).unwrap().meta(
-            nthbyte_profile::Method::NurseryLimit,
-            1,
-            Vec::new(),
-        );
-        for path in ["/", "/proc/self/fd"] {
-            let refusal = create(Path::new(path), &meta, Output::create);
-            let refusal = refusal.err().unwrap();
-            assert_eq!(refusal.matches("cannot write").count(), 1, "{refusal}");
-            assert_eq!(refusal.matches(path).count(), 1, "{refusal}");
-        }
-    }
 }

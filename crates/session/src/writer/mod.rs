@@ -14,6 +14,7 @@
 
 mod arenas;
 mod drain;
+mod file;
 mod handle;
 mod pending;
 mod thread;

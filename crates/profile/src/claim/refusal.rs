@@ -1,0 +1,115 @@
+//! Why the file of a profile cannot be made, and what to do.
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use super::{has_folder, refusal};
+
+/// Why no file can be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The folder is missing.
+    #[error("its folder does not exist")]
+    NoFolder,
+    /// The path is that of a folder.
+    #[error("it is a folder")]
+    Folder,
+    /// The system does not allow it.
+    #[error("permission denied")]
+    NotAllowed,
+    /// The disk is full.
+    #[error("no space left")]
+    NoSpace,
+    /// A file that is no profile, where a profile was to be replaced.
+    #[error("it exists and is not a profile")]
+    NotAProfile,
+    /// Another user's file, where a profile was to be replaced.
+    #[error("it belongs to another user")]
+    Foreign,
+    /// Another user's link.
+    #[error("it is a link of another user")]
+    ForeignLink,
+    /// Another user's pipe or socket.
+    #[error("it is a pipe of another user")]
+    ForeignPipe,
+    /// A link that leads nowhere.
+    #[error("it is a link to a file that does not exist")]
+    DanglingLink,
+    /// Another process has put another file there.
+    #[error("another process has replaced it")]
+    Replaced,
+    /// What the system says otherwise.
+    #[error("{0}")]
+    System(String),
+}
+
+/// A file cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the profile {}: {why}", path.display())]
+pub struct Error {
+    /// The path of the file.
+    pub path: PathBuf,
+    /// Why.
+    pub why: Refusal,
+}
+
+impl Error {
+    pub(crate) fn of(path: &Path, error: io::Error) -> Self {
+        let why = match error.kind() {
+            ErrorKind::NotFound if !has_folder(path) => Refusal::NoFolder,
+            _ => refusal(error),
+        };
+        let path = path.to_owned();
+        Self { path, why }
+    }
+
+    /// The error for a user of `nthbyte run`: what to do, with its options.
+    #[must_use]
+    pub fn advice(&self) -> String {
+        let path = self.path.display();
+        match &self.why {
+            Refusal::NoFolder => {
+                format!("the folder of {path} does not exist; make it, or choose another with -o")
+            }
+            Refusal::Folder => format!("{path} is a folder; choose the name of a file with -o"),
+            Refusal::NotAllowed => {
+                format!("not allowed to write {path}; choose another place with -o")
+            }
+            Refusal::NoSpace => format!("no space left for {path}; choose another place with -o"),
+            Refusal::NotAProfile => {
+                format!(
+                    "{path} exists and is not a profile: choose another name with -o, or remove it"
+                )
+            }
+            Refusal::Foreign | Refusal::ForeignLink | Refusal::ForeignPipe => {
+                let what = self.why.to_string();
+                let what = what.trim_start_matches("it ");
+                format!("{path} {what}: choose another name with -o")
+            }
+            Refusal::DanglingLink => format!(
+                "{path} is a link to a file that does not exist: name the file itself with -o"
+            ),
+            Refusal::Replaced => format!("another process has replaced {path}; try again"),
+            Refusal::System(why) => {
+                format!("the file {path} cannot be made ({why}); choose another place with -o")
+            }
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error.why {
+            Refusal::NoFolder | Refusal::DanglingLink => ErrorKind::NotFound,
+            Refusal::Folder => ErrorKind::IsADirectory,
+            Refusal::NoSpace => ErrorKind::StorageFull,
+            Refusal::NotAProfile => ErrorKind::AlreadyExists,
+            Refusal::NotAllowed
+            | Refusal::Foreign
+            | Refusal::ForeignLink
+            | Refusal::ForeignPipe => ErrorKind::PermissionDenied,
+            Refusal::Replaced | Refusal::System(_) => ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
