@@ -2,7 +2,7 @@
 //! many seeds.
 
 use nthbyte_profile::meta::Distances;
-use nthbyte_profile::model::{Sampling, SamplingId, Shape};
+use nthbyte_profile::model::{LOST_UNIT, Sampling, SamplingId, Shape};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Meta, Profile};
 use nthbyte_report::{Estimator, Totals};
@@ -278,6 +278,20 @@ fn intervals_are_correct_if_the_period_changes() {
     let size = |random: &mut StdRng| 32 << random.random_range(0..16);
     let functions = functions(80, 6.0..200.0, 4, size);
     assert_coverage_of(&profile, sample_two_periods, "two periods", &functions, 150);
+}
+
+#[test]
+fn intervals_include_what_was_lost() {
+    let mut profile = Profile::empty(meta());
+    // In the second half, a third of the samples and of the large blocks among them is lost.
+    profile.samplings.truncate(1);
+    profile.samplings.push(Sampling {
+        lost: LOST_UNIT / 2,
+        ..profile.samplings[0]
+    });
+    let size = |random: &mut StdRng| 32 << random.random_range(0..16);
+    let functions = functions(80, 6.0..200.0, 4, size);
+    assert_coverage_of(&profile, sample_two_periods, "lost", &functions, 150);
 }
 
 #[test]
