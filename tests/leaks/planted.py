@@ -92,7 +92,7 @@ def judge(
     report = json.loads(done.out)
     assert done.status == int(report["leaks"])
     findings = [finding for profile in report["profiles"] for finding in profile["findings"]]
-    findings.sort(key=lambda finding: -finding["held"]["estimate"])
+    findings.sort(key=lambda finding: -finding["grown"]["estimate"])
     accused = []
     lines = planted(name)
     right = not lines and not findings

@@ -187,7 +187,10 @@ function show(main: HTMLElement, report: Report, several: boolean): void {
   const small = report.unnoticed_per_minute === null ? `${bytes(report.unnoticed)} in ${seconds((0.9 * report.duration_nanos) / 1e9)}` : `${bytes(report.unnoticed_per_minute)} a minute`;
   const unnoticed = judged ? ` A leak below ${small} may go unnoticed.` : "";
   const found = report.findings.length;
-  const none = judged ? "No leak was found." : "There is no verdict on leaks: that needs 20 seconds of a program that repeats its work, and waits in between.";
+  const needs = report.repeats === "collects"
+    ? "the program waits, but keeps much of what it allocates, as one that collects a result."
+    : "that needs 20 seconds of a program that repeats its work, and waits in between.";
+  const none = judged ? "No leak was found." : `There is no verdict on leaks: ${needs}`;
   const said = found === 0 ? none : `${found} ${found === 1 ? "place leaks" : "places leak"}.`;
   main.append(element("p", "said", `${said} ${bytes(report.live.estimate)} are alive at the end (${between(report.live, report.exact)}).${unnoticed}`));
   for (const limit of report.limits) main.append(element("p", "faint", `Note: ${visible(limit)}.`));

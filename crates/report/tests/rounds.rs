@@ -161,6 +161,38 @@ fn a_job_of_one_pass_is_not_called_a_leak() {
     assert!(topics(&job).contains(&Topic::MayLeak) && !topics(&job).contains(&Topic::Leak));
 }
 
+/// It waits for each part of its result, as a service for its requests.
+#[test]
+fn a_job_that_collects_its_result_is_not_called_a_leak() {
+    let collects = |functions: &[Vec<Object>]| {
+        let said = judge(profile(functions, MINUTE, 5));
+        let report = &said.profiles[0];
+        assert_eq!(report.findings.is_empty(), !said.leaks);
+        if !said.leaks {
+            assert_eq!(report.undecided[0].verdict, Verdict::Grew);
+            assert!(words(&said).contains("keeps much of what it allocates"));
+        }
+        report.repeats == Repeats::Collects
+    };
+    let parts = |count: u32| -> Vec<Object> {
+        even(count)
+            .map(|at| (at, Some(at + 1e-5), 2000, 1))
+            .collect()
+    };
+    // Kept: three fifths of all that is allocated, and two fifths.
+    assert!(collects(&[parts(8000), leak(24_000_000)]));
+    assert!(!collects(&[parts(12_000), leak(16_000_000)]));
+    // In one call, as far as is seen: three tenths, and a tenth. Or the function has returned.
+    let both = |kept: u64, count: u32| [parts(count), leak(kept)].concat();
+    assert!(collects(&[both(12_000_000, 14_000)]));
+    assert!(!collects(&[both(8_000_000, 36_000)]));
+    assert!(!collects(&[both(12_000_000, 14_000), parts(1000)]));
+    // One buffer: the blocks that it has outgrown are not the work of a service.
+    let buffer = || container(1.125, |at| 40e6 * at);
+    assert!(collects(&[parts(8000), buffer()]));
+    assert!(!collects(&[parts(40_000), buffer()]));
+}
+
 #[test]
 fn a_short_run_has_no_verdict_and_no_rate() {
     for (nanos, is_judged) in [

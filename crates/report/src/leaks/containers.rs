@@ -5,12 +5,15 @@
 //! one first, and copy. Either way only the last block is alive at the end, and was born a short time ago, as if in a burst.
 //! So the blocks of one container are put together as a [`Chain`], and its size is followed over time: when a block is
 //! replaced, it is full, so its size is what the container holds then.
+//!
+//! A large block of native memory counts as it is touched: it has a sample for each piece, and the pieces are put together first.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
-use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, SampleId};
+use nthbyte_profile::model::Samples;
+use nthbyte_profile::{Profile, Source};
 
 use super::clock::{Clock, Clocks, Moment};
 use super::sites::Frames;
@@ -26,6 +29,9 @@ const COPIED: (u64, u64) = (20, 1_000_000);
 
 /// The most that a block grows by at once: sets of up to 50,000 elements become four times as large.
 const MOST: u64 = 5;
+
+/// A piece of a block has at least a page.
+const PIECE: u64 = 4096;
 
 /// Freed blocks near a birth that are looked at.
 const NEAR: usize = 256;
@@ -86,7 +92,8 @@ pub(crate) fn chains(
     closing: Nanos,
 ) -> Vec<Chain> {
     let samples = &profile.samples;
-    let size = |id: SampleId| samples.shape(samples.shape_id(id)).size;
+    let whole = Pieces::of(profile, closing);
+    let size = |id: SampleId| whole.size(samples, id);
     let place = |id: SampleId| {
         let frame = frames.own[samples.stack(id).index()].frame;
         let function = profile
@@ -102,7 +109,9 @@ pub(crate) fn chains(
         samples.time(id) <= closing && samples.freed(id).is_none_or(|freed| freed > closing)
     };
     // Few blocks are so large: the rest is for them alone.
-    let large = samples.ids().filter(|&id| size(id) as f64 >= SMALLEST);
+    let large = samples
+        .ids()
+        .filter(|&id| size(id) as f64 >= SMALLEST && !whole.later.contains(&id));
     let mut tails: Vec<SampleId> = large.filter(|&id| lasts(id)).collect();
     tails.sort_unstable_by_key(|&id| std::cmp::Reverse(size(id)));
     tails.truncate(MOST_CHAINS);
@@ -116,6 +125,7 @@ pub(crate) fn chains(
     for id in samples.ids() {
         if let Some(at) = samples.freed(id)
             && let Some(freed) = freed.get_mut(&place(id))
+            && !whole.later.contains(&id)
         {
             freed.push((at, id));
         }
@@ -159,12 +169,83 @@ pub(crate) fn chains(
             block = old;
             blocks.push(old);
         }
+        for number in 0..blocks.len() {
+            blocks.extend(whole.later_of(blocks[number]));
+        }
         if steps.len() >= FEWEST {
             steps.reverse();
             chains.push(Chain { blocks, steps });
         }
     }
     chains
+}
+
+/// The pieces of native blocks that were touched after the first one.
+struct Pieces {
+    /// By the first piece of their block.
+    of: HashMap<SampleId, Vec<SampleId>, RandomState>,
+    later: HashSet<SampleId, RandomState>,
+}
+
+impl Pieces {
+    /// Pieces have the stack and the type of their block. They are freed with it, at one time; of what is alive at the end, those
+    /// that are younger than the largest one, and not larger together, are taken as its pieces.
+    fn of(profile: &Profile, closing: Nanos) -> Self {
+        let samples = &profile.samples;
+        let is_native = samples.shapes().iter().map(|shape| {
+            let sampling = profile.samplings.get(shape.sampling.index());
+            let source = sampling.and_then(|of| profile.sources.get(of.source.index()));
+            source.is_some_and(Source::is_native)
+        });
+        let is_native: Vec<bool> = is_native.collect();
+        let mut blocks: HashMap<_, Vec<SampleId>, RandomState> = HashMap::default();
+        for id in samples.ids() {
+            let shape = samples.shape_id(id);
+            if is_native[shape.0 as usize] && samples.shape(shape).size >= PIECE {
+                let freed = samples.freed(id).filter(|&freed| freed <= closing);
+                let key = (samples.stack(id), samples.type_id(id), freed);
+                blocks.entry(key).or_default().push(id);
+            }
+        }
+        let mut pieces = Self {
+            of: HashMap::default(),
+            later: HashSet::default(),
+        };
+        for ((.., freed), of_block) in blocks {
+            // The first of several equal ones.
+            let largest = of_block
+                .iter()
+                .rev()
+                .copied()
+                .max_by_key(|&id| samples.size(id));
+            let first = match freed {
+                Some(_) => of_block.first().copied(),
+                None => largest,
+            };
+            let Some(first) = first else { continue };
+            let younger = of_block.iter().copied();
+            let younger: Vec<SampleId> = younger
+                .filter(|&id| id != first && samples.time(id) >= samples.time(first))
+                .collect();
+            let sizes = younger.iter().map(|&id| samples.size(id));
+            let more = sizes.fold(0, u64::saturating_add);
+            if more > 0 && (freed.is_some() || more <= samples.size(first)) {
+                pieces.later.extend(&younger);
+                pieces.of.insert(first, younger);
+            }
+        }
+        pieces
+    }
+
+    fn later_of(&self, first: SampleId) -> impl Iterator<Item = SampleId> + '_ {
+        self.of.get(&first).into_iter().flatten().copied()
+    }
+
+    /// The size of a block, by its first piece.
+    fn size(&self, samples: &Samples, first: SampleId) -> u64 {
+        let later = self.later_of(first).map(|id| samples.size(id));
+        later.fold(samples.size(first), u64::saturating_add)
+    }
 }
 
 impl Chain {

@@ -192,7 +192,7 @@ impl Report {
         analysis: &Analysis<'_>,
         rates: Vec<f64>,
         tests: usize,
-        rounds: Rounds,
+        mut rounds: Rounds,
     ) -> Self {
         let meta = &profile.meta;
         let judged = analysis.judge(&rates);
@@ -227,6 +227,9 @@ impl Report {
         }));
         let others = analysis.others(&judged, &findings, &undecided);
         let unnoticed = analysis.unnoticed(&judged, &findings);
+        if rounds.is_seen() && analysis.collects(&findings) {
+            rounds.repeats = Repeats::Collects;
+        }
         if rounds.repeats != Repeats::Rounds {
             undecided
                 .iter_mut()

@@ -98,7 +98,7 @@ pub(super) fn separate(findings: &mut Vec<Finding>, undecided: &mut Vec<Finding>
             None => undecided.push(finding),
         }
     }
-    findings.sort_by(|one, other| other.held.estimate.total_cmp(&one.held.estimate));
+    findings.sort_by(|one, other| other.grown.estimate.total_cmp(&one.grown.estimate));
     out
 }
 

@@ -29,7 +29,7 @@ impl Report {
             .iter()
             .any(|one| one.verdict == Verdict::Grew);
         let cannot = if grew {
-            ": one pass cannot tell a leak from a result that is being built"
+            ": one pass cannot tell a leak from a result that is being built (--repeated, if it is none)"
         } else {
             ""
         };
@@ -41,6 +41,9 @@ impl Report {
             Repeats::OnePass => Some(format!(
                 "No verdict on leaks: the program was busy for {busy} of the time, as in one pass over its work, and did not wait for \
                  more of it all along{cannot}."
+            )),
+            Repeats::Collects => Some(format!(
+                "No verdict on leaks: the program waits, but keeps much of what it allocates, as one that collects a result{cannot}."
             )),
             Repeats::NotRecorded => Some(format!(
                 "No verdict on leaks: this profile does not say whether the program repeats its work{cannot}."

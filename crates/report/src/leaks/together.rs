@@ -27,7 +27,7 @@ pub(super) fn of(reports: &[Report]) -> Vec<Together> {
         .iter()
         .flat_map(|report| report.findings.iter().map(|finding| (report.pid, finding)))
         .collect();
-    found.sort_by(|one, other| other.1.held.estimate.total_cmp(&one.1.held.estimate));
+    found.sort_by(|one, other| other.1.grown.estimate.total_cmp(&one.1.grown.estimate));
     let mut all: Vec<Together> = Vec::new();
     for (pid, finding) in found {
         let same = all.iter_mut().find(|one| {
@@ -50,7 +50,7 @@ pub(super) fn of(reports: &[Report]) -> Vec<Together> {
             }),
         }
     }
-    all.sort_by(|one, other| other.held.estimate.total_cmp(&one.held.estimate));
+    all.sort_by(|one, other| other.grown.estimate.total_cmp(&one.grown.estimate));
     all
 }
 
