@@ -54,15 +54,16 @@ def test_a_service_that_waits_has_a_verdict_at_the_default(tmp_path: Path) -> No
 
     def ask(seed: int) -> dict[str, planted.Outcome]:
         with ThreadPoolExecutor(len(WAITING)) as pool:
-            running = {
-                name: pool.submit(planted.judge, name, tmp_path, seed, seconds=21) for name in WAITING
-            }
+            running = {name: pool.submit(planted.judge, name, tmp_path, seed, seconds=21) for name in WAITING}
             return {name: run.result() for name, run in running.items()}
 
     outcomes = planted.first_right(ask, lambda all: sum(one.right for one in all.values()) == len(WAITING))
     for name, outcome in outcomes.items():
         report = max(outcome.report["profiles"], key=lambda profile: int(profile["samples"]))
-        assert report["repeats"] in ("rounds", "collects") and report["waited"] > 0.2, (name, report["waited"])
+        assert report["repeats"] in ("rounds", "collects") and report["waited"] > 0.2, (
+            name,
+            report["waited"],
+        )
     right = [name for name, outcome in outcomes.items() if outcome.right]
     assert right == WAITING
 
