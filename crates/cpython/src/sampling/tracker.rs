@@ -355,8 +355,8 @@ impl Program {
         // SAFETY: the heap is only called with the GIL held, and this is the holder's state.
         let stack = unsafe { walker.stack(layout, state, codes, recording)? };
         let mut name = || {
-            // SAFETY: the stack of this thread has just been walked.
-            let (code, local) = unsafe { walker.outermost(layout)? };
+            // SAFETY: as above.
+            let (code, local) = unsafe { Walker::outermost(layout, state, codes)? };
             // SAFETY: the code object of a frame of that stack.
             let is_thread = unsafe { codes.is_thread_bootstrap(layout, code) };
             is_thread.then(|| types.thread_name(layout, local))?

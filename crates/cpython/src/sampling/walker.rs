@@ -33,10 +33,9 @@ const LEAST_DEPTH: usize = 2048;
 pub const CUT_NOTE: &str = "(deeper than 2048 frames: outer frames cut)";
 const _: () = assert!(LEAST_DEPTH == 2048 && LEAST_DEPTH < KEPT_DEPTH && KEPT_DEPTH < MAX_DEPTH);
 
-/// The data of a frame at the time of a walk.
+/// The data of a frame at the time of a walk: what its node depends on. Where the frame lies is not part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
-    frame: usize,
     code: usize,
     instruction: usize,
 }
@@ -45,7 +44,6 @@ impl Seen {
     /// A frame of native code.
     const fn native(address: usize) -> Self {
         Self {
-            frame: 0,
             code: 0,
             instruction: address,
         }
@@ -79,7 +77,7 @@ enum End {
 struct Walk {
     /// The frames, innermost first.
     seen: Vec<Seen>,
-    /// The chunks whose first frames are among them, innermost first.
+    /// The chunks whose first frames are among them, innermost first. A walk with native frames has none.
     passed: Vec<Passed>,
     /// The calls from C, innermost first, of a walk with native frames.
     calls: Vec<Mark>,
@@ -90,8 +88,6 @@ pub struct Walker {
     reader: Reader,
     walk: Walk,
     placed: PerEpoch<Placed>,
-    /// The outermost frame of the last stack.
-    outermost: Option<Seen>,
     /// The Python frames of a walk, while they are merged with native ones.
     python: Vec<Seen>,
     /// [`Unwinder::generation`] at the last walk.
@@ -105,7 +101,6 @@ impl Walker {
             reader,
             walk: Walk::default(),
             placed: PerEpoch::default(),
-            outermost: None,
             python: Vec::new(),
             modules: 0,
         }
@@ -256,7 +251,6 @@ impl Walker {
         let placed = self.placed.of_or_begin(recording.epoch(), Placed::clear);
         // SAFETY: the thread has not run since the walk.
         unsafe { placed.take(&self.walk, end, self.reader)? };
-        self.outermost = placed.frames.first().copied();
         let Placed {
             frames,
             nodes,
@@ -270,9 +264,7 @@ impl Walker {
         };
         nodes.try_reserve(frames.len() - nodes.len()).ok()?;
         for seen in &frames[nodes.len()..] {
-            let Seen {
-                code, instruction, ..
-            } = *seen;
+            let Seen { code, instruction } = *seen;
             if let Some(unwinder) = &mut unwinder
                 && seen.is_native()
             {
@@ -301,19 +293,59 @@ impl Walker {
         Some(parent)
     }
 
-    /// The first local variable of the last walk's outermost frame, and its code object.
+    /// The code object of a thread's outermost frame, and the frame's first local variable. Reads all frames.
     ///
     /// # Safety
-    /// The walked thread has not run since.
-    pub unsafe fn outermost(&self, layout: &Layout) -> Option<(usize, usize)> {
-        let outermost = self.outermost?;
-        // SAFETY: the frame is live, and so is its first local variable, if it has one. The tag bits are removed.
-        Some((
-            outermost.code,
-            unsafe { field::<usize>(outermost.frame, layout.frame_locals) }
-                & !layout.features.reference_tags,
-        ))
+    /// As for [`Self::stack`].
+    #[cold]
+    pub unsafe fn outermost(
+        layout: &Layout,
+        thread: usize,
+        codes: &Codes,
+    ) -> Option<(usize, usize)> {
+        let tags = layout.features.reference_tags;
+        let first_without_code = layout.features.first_owner_without_code;
+        let mut outermost = None;
+        // SAFETY: by the contract. A frame with code has a local variable, or room for a value. The tag bits are removed.
+        unsafe {
+            let mut frame = field::<usize>(holder(layout, thread), layout.current_frame);
+            while frame != 0 {
+                let owner = field::<u8>(frame, layout.frame_owner);
+                let code = field::<usize>(frame, layout.frame_code) & !tags;
+                if has_code(first_without_code, owner, code, codes.code_type()) {
+                    outermost = Some((code, frame));
+                }
+                frame = field(frame, layout.frame_previous);
+            }
+            let (code, frame) = outermost?;
+            Some((code, field::<usize>(frame, layout.frame_locals) & !tags))
+        }
     }
+}
+
+/// What has the address of a thread's innermost frame.
+///
+/// # Safety
+/// `thread` is a live `PyThreadState` with this layout.
+#[inline(always)]
+unsafe fn holder(layout: &Layout, thread: usize) -> usize {
+    match layout.thread_cframe {
+        UNUSED => thread,
+        // SAFETY: by the contract.
+        offset => unsafe { field::<usize>(thread, offset) },
+    }
+}
+
+/// Whether a frame runs a code object, by its fields.
+///
+/// # Safety
+/// They are those of a frame of a running thread.
+#[inline(always)]
+unsafe fn has_code(first_without_code: u8, owner: u8, code: usize, code_type: usize) -> bool {
+    owner < first_without_code
+        && code != 0
+        // SAFETY: by the contract, this is a live object: each has a type.
+        && unsafe { field::<usize>(code, 8) == code_type }
 }
 
 impl Walk {
@@ -341,16 +373,11 @@ impl Walk {
             layout.frame_previous,
         ];
         let code_type = codes.code_type();
-        let mut room = self.seen.capacity().min(MAX_DEPTH);
-        let mut place = self.seen.as_mut_ptr();
-        let mut len = 0;
+        let (mut place, mut end) = self.room();
         // SAFETY: the thread state is live, and so are the frames of a thread that holds the GIL. A frame is written
-        // to `seen` only while `len` is less than `room`, which is at most its capacity.
+        // to `seen` only while `place` is before `end`.
         unsafe {
-            let holder = match layout.thread_cframe {
-                UNUSED => thread,
-                offset => field::<usize>(thread, offset),
-            };
+            let holder = holder(layout, thread);
             let tags = layout.features.reference_tags;
             let mut frame = field::<usize>(holder, layout.current_frame);
             let mut call = holder;
@@ -359,23 +386,18 @@ impl Walk {
             while frame != 0 {
                 let owner = field::<u8>(frame, owner_at);
                 let code = field::<usize>(frame, code_at) & !tags;
-                if owner < first_without_code && code != 0 && field::<usize>(code, 8) == code_type {
-                    if len == room {
-                        self.seen.set_len(len);
-                        if len == MAX_DEPTH {
+                if has_code(first_without_code, owner, code, code_type) {
+                    if place == end {
+                        self.filled(place);
+                        if self.seen.len() == MAX_DEPTH {
                             return Some(End::Cut);
                         }
                         self.seen.try_reserve(64).ok()?;
-                        room = self.seen.capacity().min(MAX_DEPTH);
-                        place = self.seen.as_mut_ptr();
+                        (place, end) = self.room();
                     }
                     let instruction = field::<usize>(frame, instruction_at);
-                    place.add(len).write(Seen {
-                        frame,
-                        code,
-                        instruction,
-                    });
-                    len += 1;
+                    place.write(Seen { code, instruction });
+                    place = place.add(1);
                 }
                 if WITH_CALLS {
                     let stack = match layout.features.entries {
@@ -390,34 +412,57 @@ impl Walk {
                         }),
                     };
                     if let Some(stack) = stack {
+                        self.filled(place);
                         self.calls.try_reserve(1).ok()?;
                         self.calls.push(Mark {
-                            frames: len,
+                            frames: self.seen.len(),
                             stack,
                             kind: MarkKind::Call,
                         });
                     }
                 }
                 let previous = field::<usize>(frame, previous_at);
-                if frame == first {
+                if !WITH_CALLS && frame == first {
+                    self.filled(place);
                     let passed = Passed {
                         chunk: chunks.leave(),
-                        frames: len,
+                        frames: self.seen.len(),
                     };
                     pass(&mut self.passed, passed)?;
                     first = chunks.first();
                     if let Some(known) = known
                         && known.chunk == passed.chunk
                     {
-                        self.seen.set_len(len);
                         return Some(End::Known(known.frames));
                     }
                 }
                 frame = previous;
             }
-            self.seen.set_len(len);
+            self.filled(place);
         }
         Some(End::Whole)
+    }
+
+    /// Where the next frame goes, and the end of the room for frames.
+    #[inline(always)]
+    fn room(&mut self) -> (*mut Seen, *mut Seen) {
+        let (len, room) = (self.seen.len(), self.seen.capacity().min(MAX_DEPTH));
+        let start = self.seen.as_mut_ptr();
+        // SAFETY: both are in the vector's memory, or at its end.
+        unsafe { (start.add(len), start.add(room)) }
+    }
+
+    /// The frames before `place` have been written.
+    ///
+    /// # Safety
+    /// That is so, and `place` is in the room for frames, or at its end.
+    #[inline(always)]
+    unsafe fn filled(&mut self, place: *const Seen) {
+        // SAFETY: by the contract.
+        unsafe {
+            let len = place.offset_from_unsigned(self.seen.as_ptr());
+            self.seen.set_len(len);
+        }
     }
 }
 

@@ -67,8 +67,10 @@ impl Placed {
         self.frames.truncate(same);
         self.nodes.truncate(same);
         self.frames.extend(seen[..new].iter().rev());
-        // SAFETY: by the contract.
-        unsafe { self.chunks.add(reader, self.frames.len(), &walk.passed) };
+        if !walk.passed.is_empty() {
+            // SAFETY: by the contract.
+            unsafe { self.chunks.add(reader, self.frames.len(), &walk.passed) };
+        }
         if self.frames.len() > MAX_DEPTH {
             let dropped = self.frames.len() - KEPT_DEPTH;
             self.frames.drain(..dropped);
