@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 
+use nthbyte_session::close_reserve;
 use nthbyte_session::native::{
     Interface, MOST_RANGES, NOT_INTERESTED, Observer, Request, Settings, VERSION,
 };
@@ -76,6 +77,7 @@ unsafe extern "C" fn connect(settings: &Settings) {
     }
     watch_forks();
     if !IS_RELEASED.swap(true, Relaxed) {
+        close_reserve();
         image::release_all();
     }
     sampler::begin(settings.period, settings.seed);

@@ -149,9 +149,9 @@ pub use os_thread::{in_own_thread, is_writer_thread};
 pub use outcome::{Outcome, copy_text};
 pub use rate::Rate;
 pub use recording::{Recording, is_recording_here, record_now};
-pub use reserve::AgentAllocator;
 #[cfg(feature = "test-seams")]
 pub use reserve::failing;
+pub use reserve::{AgentAllocator, close_reserve};
 pub use room::wait_for_room;
 pub use session::{RUNNING_ALREADY, Session};
 pub use signals::BlockedSignals;

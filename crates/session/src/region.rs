@@ -1,15 +1,22 @@
 //! Blocks of memory in zeroed data of this library, which takes address space, but no memory until it is used.
+//!
+//! A process that locks its memory (`mlockall`) would have all of it in memory. So most of the region is *closed* when the
+//! first session begins: nobody may access it, and it is opened when a block is taken there.
 
 use std::alloc::Layout;
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use crate::free_list::FreeList;
+use crate::system::{self, PAGE};
 
 /// Bytes of the region: the rings of two sessions, and some for writing what is in them.
 const BYTES: usize = 8 << 20;
+/// Bytes that are never closed. With them, small blocks are there also where the kernel refuses to open the rest: a program
+/// may set a limit of its writable memory (`RLIMIT_DATA`) at any time.
+const OPEN: usize = 256 << 10;
 /// Blocks are powers of two, from this size on.
 const SMALLEST: usize = 64;
 const SIZES: usize = (BYTES / SMALLEST).ilog2() as usize + 1;
@@ -17,6 +24,8 @@ const SIZES: usize = (BYTES / SMALLEST).ilog2() as usize + 1;
 pub(crate) struct Region {
     /// The first byte that was never used.
     unused: AtomicUsize,
+    /// The bytes from here on are closed.
+    closed: AtomicUsize,
     /// A block's number is its offset divided by [`SMALLEST`], plus one.
     freed: [FreeList; SIZES],
     /// For each freed block, the number of the next one.
@@ -34,6 +43,7 @@ impl Region {
     pub(crate) const fn new() -> Self {
         Self {
             unused: AtomicUsize::new(0),
+            closed: AtomicUsize::new(BYTES),
             freed: [const { FreeList::new() }; SIZES],
             next: [const { AtomicU32::new(0) }; BYTES / SMALLEST],
             bytes: Bytes(UnsafeCell::new([MaybeUninit::zeroed(); BYTES])),
@@ -75,8 +85,50 @@ impl Region {
         // A block of a size that is a power of two is as aligned as it is large.
         let end = |unused: usize| unused.next_multiple_of(size) + size;
         let grow = |unused| Some(end(unused)).filter(|&end| end <= BYTES);
-        let unused = self.unused.fetch_update(Relaxed, Relaxed, grow).ok()?;
-        Some(end(unused) - size)
+        let unused = self.unused.fetch_update(Acquire, Relaxed, grow).ok()?;
+        let end = end(unused);
+        if !self.open(end) {
+            // The bytes are lost if another thread has taken some behind them.
+            let _ = self.unused.compare_exchange(end, unused, Relaxed, Relaxed);
+            return None;
+        }
+        Some(end - size)
+    }
+
+    /// Closes what nobody has used. Does nothing if blocks were taken already, or if writable memory is limited: what is
+    /// opened then counts again, and the kernel may refuse it.
+    pub(crate) fn close(&self) {
+        if system::has_data_limit() {
+            return;
+        }
+        // Meanwhile, there is no room for other threads.
+        let begin = self.unused.compare_exchange(0, BYTES, Acquire, Relaxed);
+        if begin.is_err() {
+            return;
+        }
+        if self.closed.load(Relaxed) == BYTES {
+            let rest = self.start().wrapping_add(OPEN);
+            // SAFETY: no block is in use, and each is opened before it is given out.
+            if unsafe { system::close(rest, BYTES - OPEN) } {
+                self.closed.store(OPEN, Relaxed);
+            }
+        }
+        self.unused.store(0, Release);
+    }
+
+    /// Opens all before an offset. Returns false if the kernel refuses that.
+    fn open(&self, end: usize) -> bool {
+        let closed = self.closed.load(Relaxed);
+        if end <= closed {
+            return true;
+        }
+        let end = end.next_multiple_of(PAGE);
+        // SAFETY: memory of this library.
+        let is_open = unsafe { system::open(self.start().wrapping_add(closed), end - closed) };
+        if is_open {
+            self.closed.fetch_max(end, Relaxed);
+        }
+        is_open
     }
 
     /// Gives a block back that was taken with this layout. Safe in a signal handler.
@@ -137,5 +189,42 @@ mod tests {
         assert_eq!(take(layout(1, 1)), None);
         region.give_back(block(BYTES / 2), layout(BYTES / 2, 1));
         assert_eq!(take(layout(BYTES / 2 - 5, 1)), Some(BYTES / 2));
+    }
+
+    /// How many bytes of a region nobody may access.
+    fn closed(region: &Region) -> usize {
+        let own = region.start() as usize..region.start() as usize + BYTES;
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
+        let parts = maps.lines().filter_map(|line| {
+            let (addresses, rest) = line.split_once(' ')?;
+            let (start, end) = addresses.split_once('-')?;
+            let start = usize::from_str_radix(start, 16).ok()?.max(own.start);
+            let end = usize::from_str_radix(end, 16).ok()?.min(own.end);
+            rest.starts_with("---").then(|| end.saturating_sub(start))
+        });
+        parts.sum()
+    }
+
+    #[test]
+    fn a_region_is_closed_until_it_is_used() {
+        static REGION: Region = Region::new();
+        let region = &REGION;
+        if system::has_data_limit() {
+            return;
+        }
+        for _ in 0..2 {
+            region.close();
+            assert_eq!(closed(region), BYTES - OPEN);
+        }
+        let mut taken = 0;
+        while let Some(block) = region.take(layout(48 << 10, 1)) {
+            // SAFETY: a block of this size.
+            unsafe { block.write_bytes(7, 48 << 10) };
+            taken += 64 << 10;
+            assert_eq!(closed(region), BYTES - taken.max(OPEN));
+            // Blocks are in use.
+            region.close();
+        }
+        assert_eq!(taken, BYTES);
     }
 }

@@ -221,6 +221,12 @@ impl Memory {
     }
 }
 
+/// Closes the reserve of this library until it is used, so that `mlockall` does not bring it into memory.
+#[cold]
+pub fn close_reserve() {
+    MEMORY.reserve.close();
+}
+
 /// Calls `visit` with the addresses of this library's memory.
 pub(crate) fn own_memory(visit: &mut dyn FnMut(Range<usize>)) {
     MEMORY.pool.chunks(visit);

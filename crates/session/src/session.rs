@@ -63,6 +63,7 @@ impl Session {
         if !reserve::has(ring::first_bytes(&meta, config.auto)) {
             return Err("no memory for a session; raise the memory limit".to_owned());
         }
+        reserve::close_reserve();
         let session = Self {
             slot: registry::claim(),
         };

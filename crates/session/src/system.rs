@@ -65,6 +65,38 @@ pub(crate) unsafe fn remap(start: *mut u8, size: usize, new: usize) -> *mut u8 {
     pointer(unsafe { libc::syscall(libc::SYS_mremap, start, size, new, libc::MREMAP_MAYMOVE) })
 }
 
+/// Lets nobody access OS pages any more. Returns false if the kernel refuses that.
+///
+/// # Safety
+/// They are memory of this library, which nobody uses until they are opened.
+#[cold]
+pub(crate) unsafe fn close(start: *mut u8, size: usize) -> bool {
+    // SAFETY: by the contract.
+    unsafe { libc::syscall(libc::SYS_mprotect, start, size, libc::PROT_NONE) == 0 }
+}
+
+/// Lets everybody read and write OS pages. Returns false if the kernel refuses that.
+///
+/// # Safety
+/// They are memory of this library.
+#[cold]
+pub(crate) unsafe fn open(start: *mut u8, size: usize) -> bool {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: by the contract.
+    unsafe { libc::syscall(libc::SYS_mprotect, start, size, access) == 0 }
+}
+
+/// Whether writable memory is limited (`ulimit -d`).
+#[cold]
+pub(crate) fn has_data_limit() -> bool {
+    // SAFETY: zeroes are a valid `rlimit`, which the call fills.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_DATA, &raw mut limit) != 0
+            || limit.rlim_cur != libc::RLIM_INFINITY
+    }
+}
+
 /// The address that a call of the kernel has returned; null for an error.
 fn pointer(result: libc::c_long) -> *mut u8 {
     if result == -1 {
