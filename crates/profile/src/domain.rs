@@ -19,7 +19,10 @@ impl Profile {
     /// The domain of a sample.
     #[must_use]
     pub fn domain(&self, sample: SampleId) -> Domain {
-        let sampling = self.samples.shape(self.samples.shape_id(sample)).sampling;
+        self.domain_of(self.samples.shape(self.samples.shape_id(sample)).sampling)
+    }
+
+    fn domain_of(&self, sampling: SamplingId) -> Domain {
         match self.source_of(sampling) {
             Some(source) if source.is_native() => Domain::Native,
             _ => Domain::Python,
@@ -38,8 +41,15 @@ impl Profile {
         let mut left = Samples::default();
         let mut has_native = false;
         let mut kept = Vec::new();
+        let shapes = self.samples.shapes().iter();
+        let domains: Vec<Domain> = shapes
+            .map(|&shape| self.domain_of(shape.sampling))
+            .collect();
+        if domain.is_none() && !domains.contains(&Domain::Native) {
+            return;
+        }
         for id in self.samples.ids() {
-            let of = self.domain(id);
+            let of = domains[self.samples.shape_id(id).0 as usize];
             let is_kept = domain.is_none_or(|domain| domain == of);
             has_native |= is_kept && of == Domain::Native;
             if domain.is_some() {

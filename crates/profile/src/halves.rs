@@ -30,32 +30,85 @@ pub struct Halves {
     pub second: u32,
 }
 
-impl Halves {
-    /// `coin`: a random number in (0, 1], uniformly distributed.
-    fn of(sampling: &Sampling, shape: Shape, coin: f64) -> Self {
-        let points = shape.points.max(1);
-        let is_in = |half: bool| if half { points } else { 0 };
+/// In which halves the samples of a shape are.
+#[derive(Clone, Copy, Debug)]
+enum Division {
+    /// In both.
+    Both,
+    /// Their points are of the two in turn.
+    Turns,
+    /// With this probability in the first one, and with the same in the second one.
+    Either(f64),
+}
+
+impl Division {
+    fn of(sampling: &Sampling, shape: Shape) -> Self {
         match sampling.distances {
-            _ if sampling.is_every() => Self {
+            _ if sampling.is_every() => Self::Both,
+            Distances::Fixed => Self::Turns,
+            _ => {
+                let twice = sampling.of_half().weight(&shape).probability;
+                Self::Either(twice / sampling.weight(&shape).probability)
+            }
+        }
+    }
+
+    /// `coin`: a random number in (0, 1], uniformly distributed.
+    fn halves(self, points: u32, coin: impl FnOnce() -> f64) -> Halves {
+        let points = points.max(1);
+        let is_in = |half: bool| if half { points } else { 0 };
+        match self {
+            Self::Both => Halves {
                 first: points,
                 second: points,
             },
-            Distances::Fixed => {
-                let first = points / 2 + points % 2 * u32::from(coin <= 0.5);
-                Self {
+            Self::Turns => {
+                let first = points / 2 + points % 2 * u32::from(coin() <= 0.5);
+                Halves {
                     first,
                     second: points - first,
                 }
             }
-            _ => {
-                let twice = sampling.of_half().weight(&shape).probability;
-                let both_or_one = twice / sampling.weight(&shape).probability;
-                Self {
-                    first: is_in(coin <= both_or_one),
-                    second: is_in(coin > 1.0 - both_or_one),
+            Self::Either(part) => {
+                let coin = coin();
+                Halves {
+                    first: is_in(coin <= part),
+                    second: is_in(coin > 1.0 - part),
                 }
             }
         }
+    }
+}
+
+/// The halves of all samples of a profile: what depends on the shapes is computed once.
+pub struct Halving {
+    /// By shape, with its points.
+    divisions: Vec<(Division, u32)>,
+}
+
+impl Halving {
+    /// For the samples of a profile.
+    #[must_use]
+    pub fn of(profile: &Profile) -> Self {
+        let shapes = profile.samples.shapes().iter();
+        let divisions = shapes.map(|&shape| {
+            let sampling = profile.sampling(shape.sampling);
+            (Division::of(&sampling, shape), shape.points)
+        });
+        Self {
+            divisions: divisions.collect(),
+        }
+    }
+
+    /// In which halves a sample of this profile is.
+    #[must_use]
+    pub fn halves(&self, profile: &Profile, id: SampleId) -> Halves {
+        let samples = &profile.samples;
+        let (division, points) = self.divisions[samples.shape_id(id).0 as usize];
+        division.halves(points, || {
+            let time = Random::new(samples.time(id).0).next_u64();
+            Random::new(time ^ u64::from(samples.number(id).0)).next_unit()
+        })
     }
 }
 
@@ -83,22 +136,11 @@ impl Sampling {
 }
 
 impl Profile {
-    /// In which halves a sample is.
-    #[must_use]
-    pub fn halves(&self, id: SampleId) -> Halves {
-        let shape = self.samples.shape(self.samples.shape_id(id));
-        let time = Random::new(self.samples.time(id).0).next_u64();
-        let coin = Random::new(time ^ u64::from(self.samples.number(id).0)).next_unit();
-        Halves::of(&self.sampling(shape.sampling), shape, coin)
-    }
-
     /// Keeps only the second half of the allocation samples, with twice the period.
     pub fn keep_second_half(&mut self) {
-        let points: Vec<u32> = self
-            .samples
-            .ids()
-            .map(|id| self.halves(id).second)
-            .collect();
+        let halving = Halving::of(self);
+        let ids = self.samples.ids();
+        let points: Vec<u32> = ids.map(|id| halving.halves(self, id).second).collect();
         let mut points = points.into_iter();
         self.retain_changed_samples(|sample| {
             sample.shape.points = points.next().unwrap_or(0);

@@ -104,11 +104,12 @@ impl Profile {
                 frame: 0,
             }],
         };
-        for id in self.samples.ids() {
-            let process = self.process_of(self.samples.thread(id));
-            let stack = grafts.place(process, self.samples.stack(id));
-            self.samples.set_stack(id, stack);
-        }
+        let processes = std::mem::take(&mut self.thread_processes);
+        self.samples.move_stacks(|thread, stack| {
+            let process = processes.get(thread.index()).copied();
+            grafts.place(process.unwrap_or(ProcessId::FIRST), stack)
+        });
+        self.thread_processes = processes;
         for at in 0..self.cpu.len() {
             let process = self.process_of(self.cpu[at].thread);
             self.cpu[at].stack = grafts.place(process, self.cpu[at].stack);

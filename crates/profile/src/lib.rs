@@ -29,6 +29,7 @@ mod select;
 mod sources;
 #[cfg(any(test, feature = "synthetic"))]
 pub mod synthetic;
+mod times;
 mod varint;
 mod window;
 mod writer;
@@ -37,7 +38,7 @@ pub use activity::Activity;
 pub use composition::{Composition, Part};
 pub use domain::Domain;
 pub use format::{Firsts, MAGIC};
-pub use halves::Halves;
+pub use halves::{Halves, Halving};
 pub use knowledge::{Knowledge, Lifetimes};
 pub use lines::LineTable;
 pub use load::UNKNOWN;

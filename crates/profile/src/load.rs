@@ -90,11 +90,11 @@ pub(crate) struct Loader {
     thread_numbers: Numbers,
     label_set_numbers: Numbers,
     sources: Sources,
-    functions: Interner<Function>,
+    functions: Interner,
     /// The functions of images, by path and build id.
     images: HashMap<(String, String), u32, RandomState>,
-    frames: Interner<Frame>,
-    types: Interner<TypeNames>,
+    frames: Interner,
+    types: Interner,
     nodes: HashMap<StackNode, u32, RandomState>,
     unknown_thread: Option<ThreadId>,
     /// For each part without a gap, the numbers of its first sample in the file and in the tables.

@@ -12,7 +12,7 @@ use crate::event::{
 pub use crate::images::{CodePlace, Image};
 use crate::meta::{Distances, Meta, Source, Unit};
 pub use crate::processes::{Process, ProcessId, process_label};
-pub use crate::samples::{Lifetime, Sample, Samples, Shape, ShapeId};
+pub use crate::samples::{Lifetime, Sample, Samples, Shape, ShapeId, Site, SiteId};
 pub use nthbyte_sampling::Weight;
 
 /// A function: a name in a file. Code objects with the same name, file and first line are one function.

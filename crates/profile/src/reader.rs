@@ -45,6 +45,8 @@ pub struct Reader<R: Read> {
     meta: Meta,
     tick: u32,
     unpacker: Unpacker,
+    /// Bytes of the columns of all blocks that were read, uncompressed.
+    unpacked: u64,
     /// Used from the first damage on: before it every byte is summed once without them.
     checksums: Option<Checksums>,
     /// Numbers after the last block that was read.
@@ -118,6 +120,7 @@ impl<R: Read> Reader<R> {
             meta,
             tick,
             unpacker: Unpacker::default(),
+            unpacked: 0,
             checksums: None,
             next: Firsts::START,
             damage: Vec::new(),
@@ -133,6 +136,12 @@ impl<R: Read> Reader<R> {
     /// Number of bytes of the file that were read.
     pub fn position(&self) -> u64 {
         self.window.position()
+    }
+
+    /// Number of bytes of the events that were read, uncompressed. What reading and reporting takes is in proportion to it.
+    #[must_use]
+    pub fn bytes_unpacked(&self) -> u64 {
+        self.unpacked
     }
 
     /// Number of bytes that were summed to find blocks after the first damage: proportional to the
@@ -247,6 +256,8 @@ impl<R: Read> Reader<R> {
     fn block(&mut self, offset: u64, firsts: Firsts) -> Block<'_> {
         let gap = Gap::between(self.next, firsts);
         self.next = firsts;
+        let columns = self.unpacker.columns();
+        self.unpacked += columns.iter().map(|of| of.len() as u64).sum::<u64>();
         let Self {
             unpacker,
             version,

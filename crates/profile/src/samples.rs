@@ -1,10 +1,10 @@
 //! The allocation samples of a profile, packed for tens of millions of them.
 //!
-//! A sample takes 33 bytes, and four more if any sample has labels, or if others were removed. Size, block, sample points and
-//! sampling are interned together as a [`ShapeId`]: programs request few distinct sizes, so values
-//! that depend only on the shape (the weight) are computed once for each shape instead of once for
-//! each sample. The disadvantage: columns cannot be borrowed as slices of the public types. Call
-//! [`Samples::get`] for a whole sample, or the accessors for one field.
+//! A sample takes 19 bytes, and four more if others were removed. Programs have few distinct places of allocation and
+//! request few distinct sizes, so both are interned: thread, stack, type and labels together as a [`SiteId`]; size, block,
+//! sample points and sampling as a [`ShapeId`]. What depends only on the shape (the weight) is computed once for each shape
+//! instead of once for each sample, and sums by stack, type or process are sums by site first. The disadvantage: columns
+//! cannot be borrowed as slices of the public types. Call [`Samples::get`] for a whole sample, or the accessors for one field.
 
 use std::collections::HashMap;
 
@@ -12,6 +12,7 @@ use foldhash::fast::RandomState;
 
 use crate::event::{LabelSetId, Nanos, NodeId, SampleId, ThreadId, TypeId};
 use crate::model::SamplingId;
+use crate::times::Times;
 
 /// The lifetime of a sampled object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,6 +57,32 @@ pub struct Shape {
     pub sampling: SamplingId,
 }
 
+/// A [`Site`]: its number in the order of first appearance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SiteId(pub u32);
+
+impl SiteId {
+    /// The number, as an index into a table.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Where an object was allocated, and what it is. Two sites may be equal if stacks were replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Site {
+    /// The thread that allocated.
+    pub thread: ThreadId,
+    /// The stack of the allocation.
+    pub stack: NodeId,
+    /// The type of the object.
+    pub type_id: TypeId,
+    /// The labels of the thread's work: an index into
+    /// [`Profile::label_sets`](crate::Profile::label_sets).
+    pub labels: LabelSetId,
+}
+
 /// One sample with its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
@@ -78,38 +105,48 @@ pub struct Sample {
     pub freed: Option<Nanos>,
 }
 
+/// The sites of a stack that are compared before the table of all is asked.
+const SITES_LOOKED_AT: usize = 6;
+
+/// The number of shapes that are compared before the table of all is asked, one of them each time.
+const LAST_SHAPES: usize = 1 << 12;
+
 /// The value for "not freed" in the column of times.
 const NEVER: Nanos = Nanos(u64::MAX);
 
 /// The allocation samples of a profile, in the order of their events.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
-    time: Vec<Nanos>,
-    thread: Vec<ThreadId>,
-    stack: Vec<NodeId>,
+    time: Times,
+    site: Vec<SiteId>,
     shape: Vec<ShapeId>,
-    type_id: Vec<TypeId>,
-    /// This column is shorter than the others if the last samples have no labels.
-    labels: Vec<LabelSetId>,
     lifetime: Vec<Lifetime>,
-    freed: Vec<Nanos>,
+    freed: Times,
     /// Of samples of which others were removed: their numbers before. Shorter than the other columns if none was.
     numbers: Vec<SampleId>,
+    sites: Vec<Site>,
+    site_ids: HashMap<Site, SiteId, RandomState>,
+    /// By stack: its newest site. Shorter than the table of stacks.
+    newest: Vec<u32>,
+    /// By site: the next older one of its stack. A stack has few sites, so these are faster to look through than `site_ids`.
+    older: Vec<u32>,
     shapes: Vec<Shape>,
     shape_ids: HashMap<Shape, ShapeId, RandomState>,
+    /// By the lowest bits of a size, in units of 8 bytes: the last shape.
+    last_shapes: Vec<ShapeId>,
 }
 
 impl Samples {
     /// The number of samples.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.time.len()
+        self.site.len()
     }
 
     /// Whether there are no samples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.time.is_empty()
+        self.site.is_empty()
     }
 
     /// All sample numbers in order.
@@ -129,13 +166,19 @@ impl Samples {
     /// If there is no such sample. All accessors below panic in the same case.
     #[must_use]
     pub fn get(&self, id: SampleId) -> Sample {
+        let Site {
+            thread,
+            stack,
+            type_id,
+            labels,
+        } = self.site(self.site_id(id));
         Sample {
             time: self.time(id),
-            thread: self.thread(id),
-            stack: self.stack(id),
+            thread,
+            stack,
             shape: self.shape(self.shape_id(id)),
-            type_id: self.type_id(id),
-            labels: self.labels(id),
+            type_id,
+            labels,
             lifetime: self.lifetime(id),
             freed: self.freed(id),
         }
@@ -144,19 +187,37 @@ impl Samples {
     /// Time of the allocation.
     #[must_use]
     pub fn time(&self, id: SampleId) -> Nanos {
-        self.time[id.index()]
+        self.time.get(id.index())
     }
 
     /// The thread that allocated.
     #[must_use]
     pub fn thread(&self, id: SampleId) -> ThreadId {
-        self.thread[id.index()]
+        self.site(self.site_id(id)).thread
     }
 
     /// The stack of the allocation.
     #[must_use]
     pub fn stack(&self, id: SampleId) -> NodeId {
-        self.stack[id.index()]
+        self.site(self.site_id(id)).stack
+    }
+
+    /// The number of its site, for tables by site.
+    #[must_use]
+    pub fn site_id(&self, id: SampleId) -> SiteId {
+        self.site[id.index()]
+    }
+
+    /// A site.
+    #[must_use]
+    pub fn site(&self, site: SiteId) -> Site {
+        self.sites[site.index()]
+    }
+
+    /// All sites; a [`SiteId`] is an index into this. A site may have no sample that is left.
+    #[must_use]
+    pub fn sites(&self) -> &[Site] {
+        &self.sites
     }
 
     /// The number of its shape, for tables by shape.
@@ -198,15 +259,13 @@ impl Samples {
     /// The type of the object.
     #[must_use]
     pub fn type_id(&self, id: SampleId) -> TypeId {
-        self.type_id[id.index()]
+        self.site(self.site_id(id)).type_id
     }
 
     /// The labels of the thread's work.
     #[must_use]
     pub fn labels(&self, id: SampleId) -> LabelSetId {
-        assert!(id.index() < self.len(), "no such sample");
-        let labels = self.labels.get(id.index());
-        labels.copied().unwrap_or(LabelSetId::NONE)
+        self.site(self.site_id(id)).labels
     }
 
     /// The lifetime of the object.
@@ -218,7 +277,7 @@ impl Samples {
     /// Time of the free; `None` if the object was not freed, or if that is not known.
     #[must_use]
     pub fn freed(&self, id: SampleId) -> Option<Nanos> {
-        Some(self.freed[id.index()]).filter(|&time| time != NEVER)
+        Some(self.freed.get(id.index())).filter(|&time| time != NEVER)
     }
 
     /// The number that it had before any other sample was removed.
@@ -231,19 +290,55 @@ impl Samples {
     /// already 2^32 - 1 samples.
     pub fn push(&mut self, sample: Sample) -> Option<SampleId> {
         let id = u32::try_from(self.len()).ok().filter(|&id| id < u32::MAX)?;
-        let shape = self.intern(sample.shape);
-        if sample.labels != LabelSetId::NONE {
-            self.labels.resize(self.time.len(), LabelSetId::NONE);
-            self.labels.push(sample.labels);
-        }
+        let site = self.intern_site(Site {
+            thread: sample.thread,
+            stack: sample.stack,
+            type_id: sample.type_id,
+            labels: sample.labels,
+        });
+        let shape = self.shape_of(sample.shape);
         self.time.push(sample.time);
-        self.thread.push(sample.thread);
-        self.stack.push(sample.stack);
+        self.site.push(site);
         self.shape.push(shape);
-        self.type_id.push(sample.type_id);
         self.lifetime.push(sample.lifetime);
         self.freed.push(sample.freed.unwrap_or(NEVER));
         Some(SampleId(id))
+    }
+
+    fn intern_site(&mut self, site: Site) -> SiteId {
+        let stack = site.stack.index();
+        let mut at = self.newest.get(stack).copied().unwrap_or(u32::MAX);
+        for _ in 0..SITES_LOOKED_AT {
+            match self.sites.get(at as usize) {
+                Some(known) if *known == site => return SiteId(at),
+                Some(_) => at = self.older[at as usize],
+                None => break,
+            }
+        }
+        // There are no more sites than samples.
+        let next = SiteId(self.sites.len() as u32);
+        let id = *self.site_ids.entry(site).or_insert(next);
+        if id == next {
+            if self.newest.len() <= stack {
+                self.newest.resize(stack + 1, u32::MAX);
+            }
+            self.sites.push(site);
+            self.older
+                .push(std::mem::replace(&mut self.newest[stack], id.0));
+        }
+        id
+    }
+
+    fn shape_of(&mut self, shape: Shape) -> ShapeId {
+        self.last_shapes.resize(LAST_SHAPES, ShapeId(u32::MAX));
+        let at = (shape.size / 8) as usize % LAST_SHAPES;
+        let last = self.last_shapes[at];
+        if self.shapes.get(last.0 as usize) == Some(&shape) {
+            return last;
+        }
+        let id = self.intern(shape);
+        self.last_shapes[at] = id;
+        id
     }
 
     fn intern(&mut self, shape: Shape) -> ShapeId {
@@ -271,34 +366,30 @@ impl Samples {
             if sample.shape != shape {
                 self.shape[from] = self.intern(sample.shape);
             }
-            self.time[kept] = sample.time;
-            self.thread[kept] = sample.thread;
-            self.stack[kept] = sample.stack;
+            self.time.copy(from, kept);
+            self.site[kept] = self.site[from];
             self.shape[kept] = self.shape[from];
-            self.type_id[kept] = sample.type_id;
-            self.lifetime[kept] = sample.lifetime;
-            self.freed[kept] = self.freed[from];
+            self.lifetime[kept] = self.lifetime[from];
+            self.freed.copy(from, kept);
             self.numbers[kept] = self.numbers[from];
-            // The column is shorter than the others, but not shorter than the samples with labels.
-            if let Some(labels) = self.labels.get_mut(kept) {
-                *labels = sample.labels;
-            }
             kept += 1;
         }
         self.time.truncate(kept);
-        self.thread.truncate(kept);
-        self.stack.truncate(kept);
+        self.site.truncate(kept);
         self.shape.truncate(kept);
-        self.type_id.truncate(kept);
-        self.labels.truncate(kept);
         self.lifetime.truncate(kept);
         self.freed.truncate(kept);
         self.numbers.truncate(kept);
     }
 
-    /// Changes the stack of a sample.
-    pub(crate) fn set_stack(&mut self, id: SampleId, stack: NodeId) {
-        self.stack[id.index()] = stack;
+    /// Gives all samples other stacks: `new` says which, from the thread and the stack.
+    pub(crate) fn move_stacks(&mut self, mut new: impl FnMut(ThreadId, NodeId) -> NodeId) {
+        self.site_ids.clear();
+        self.newest.clear();
+        for (number, site) in (0..).map(SiteId).zip(&mut self.sites) {
+            site.stack = new(site.thread, site.stack);
+            self.site_ids.entry(*site).or_insert(number);
+        }
     }
 
     /// Sets the sampling of a sample.
@@ -310,6 +401,6 @@ impl Samples {
     /// Sets the lifetime of a sample.
     pub(crate) fn set_lifetime(&mut self, id: SampleId, lifetime: Lifetime, freed: Option<Nanos>) {
         self.lifetime[id.index()] = lifetime;
-        self.freed[id.index()] = freed.unwrap_or(NEVER);
+        self.freed.set(id.index(), freed.unwrap_or(NEVER));
     }
 }

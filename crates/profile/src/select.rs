@@ -55,10 +55,7 @@ impl Profile {
     /// # Panics
     /// If `new` is shorter than the tree.
     pub fn move_allocations(&mut self, new: &[NodeId]) {
-        for id in self.samples.ids() {
-            let stack = new[self.samples.stack(id).index()];
-            self.samples.set_stack(id, stack);
-        }
+        self.samples.move_stacks(|_, stack| new[stack.index()]);
     }
 
     /// Replaces the stack tree. `new[old]` is the new number of each old node.

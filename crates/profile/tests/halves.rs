@@ -57,7 +57,8 @@ fn sampled(distances: Distances, size: u64, blocks: u32) -> Profile {
 
 fn all(profile: &Profile) -> Vec<Halves> {
     let ids = profile.samples.ids();
-    ids.map(|id| profile.halves(id)).collect()
+    let halving = nthbyte_profile::Halving::of(profile);
+    ids.map(|id| halving.halves(profile, id)).collect()
 }
 
 /// A block is in each half as often as it is sampled with twice the period, and in both as often as if they knew nothing

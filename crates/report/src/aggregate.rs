@@ -1,15 +1,14 @@
 //! Totals of all samples of a profile, by stack, by type and by process.
 //!
-//! A profile has millions of samples but only thousands of stacks and types. Every report that
-//! needs totals uses these tables. They take one pass and no search, since stacks and types are
-//! indexes.
+//! A profile has millions of samples but only thousands of sites, and fewer stacks and types. Every report that
+//! needs totals uses these tables. They take one pass over the samples, which adds each to its site, and no search.
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::ThreadId;
-use nthbyte_profile::model::{Lifetime, ProcessId};
+use nthbyte_profile::event::SampleId;
+use nthbyte_profile::model::{Lifetime, Site};
 
 use crate::estimate::{Estimator, Moments, Totals};
-use crate::inclusive::Sum;
+use crate::inclusive::{ByStack, Sparse, Sum};
 use crate::selection::{Alive, Moment};
 
 /// Samples, with the bytes of each lifetime and of what was alive at a moment.
@@ -61,12 +60,11 @@ impl Sum for ByLifetime {
 /// The totals of all allocation samples of a profile.
 #[derive(Clone, Debug)]
 pub struct Aggregate {
-    /// By stack: the samples with exactly this stack. Indexes are
-    /// [`NodeId`](nthbyte_profile::event::NodeId)s.
-    pub stacks: Vec<ByLifetime>,
-    /// By type. Indexes are [`TypeId`](nthbyte_profile::event::TypeId)s.
-    pub types: Vec<ByLifetime>,
-    /// By process. Indexes are [`ProcessId`]s.
+    /// By stack: the samples with exactly this stack.
+    pub stacks: ByStack<ByLifetime>,
+    /// By type. The numbers are those of [`TypeId`](nthbyte_profile::event::TypeId)s.
+    pub types: Sparse<ByLifetime>,
+    /// By process. Indexes are [`ProcessId`](nthbyte_profile::model::ProcessId)s.
     pub processes: Vec<ByLifetime>,
     /// The sums over all samples.
     pub all: ByLifetime,
@@ -80,38 +78,56 @@ impl Aggregate {
     /// Passes over all samples once. `moment`: what was alive then is summed.
     #[must_use]
     pub fn of(profile: &Profile, moment: Moment) -> Self {
-        let samples = &profile.samples;
-        let shapes = samples.shapes().iter();
-        let shapes: Vec<Totals> = shapes
-            .map(|&shape| Totals::of_sample(profile, shape))
-            .collect();
-        let threads = (0..profile.threads.len() as u32).map(ThreadId);
-        let of_threads: Vec<ProcessId> = threads.map(|of| profile.process_of(of)).collect();
-        let mut stacks = vec![ByLifetime::default(); profile.stacks.len()];
-        let mut types = vec![ByLifetime::default(); profile.types.len()];
-        let mut processes = vec![ByLifetime::default(); profile.processes.len().max(1)];
         let alive = Alive::at(profile, moment);
+        let mut sums = Self {
+            stacks: ByStack::new(profile.stacks.len()),
+            types: Sparse::new(profile.types.len()),
+            processes: vec![ByLifetime::default(); profile.processes.len().max(1)],
+            all: ByLifetime::default(),
+            estimator: Estimator::new(profile, &Totals::default()),
+            of_alive: Estimator::new(profile, &Totals::default()),
+        };
+        each_site(profile, &alive, |site, sum| {
+            sums.stacks.of_mut(site.stack.index()).add(sum);
+            sums.types.of_mut(site.type_id.index()).add(sum);
+            sums.processes[profile.process_of(site.thread).index()].add(sum);
+            sums.all.add(sum);
+        });
+        sums.estimator = Estimator::new(profile, &sums.all.all);
+        sums.of_alive = alive.estimator(&sums.estimator);
+        sums
+    }
+}
+
+/// With fewer samples for each site, sums by site are not worth their memory.
+const WORTH_SUMS: usize = 4;
+
+/// Passes on the sums over the samples of sites, so that all sites together have each sample once.
+fn each_site(profile: &Profile, alive: &Alive<'_>, mut pass: impl FnMut(&Site, &ByLifetime)) {
+    let samples = &profile.samples;
+    let shapes: Vec<Totals> = samples
+        .shapes()
+        .iter()
+        .map(|&shape| Totals::of_sample(profile, shape))
+        .collect();
+    let count = |sum: &mut ByLifetime, id: SampleId| {
+        let totals = &shapes[samples.shape_id(id).0 as usize];
+        sum.count(totals, samples.lifetime(id), alive.totals(id));
+    };
+    if samples.sites().len().saturating_mul(WORTH_SUMS) > samples.len() {
         for id in samples.ids() {
-            let totals = &shapes[samples.shape_id(id).0 as usize];
-            let process = of_threads.get(samples.thread(id).index());
-            let process = process.copied().unwrap_or(ProcessId::FIRST);
-            let (lifetime, of_alive) = (samples.lifetime(id), alive.totals(id));
-            let count = |sum: &mut ByLifetime| sum.count(totals, lifetime, of_alive);
-            count(&mut stacks[samples.stack(id).index()]);
-            count(&mut types[samples.type_id(id).index()]);
-            count(&mut processes[process.index()]);
+            let mut sum = ByLifetime::default();
+            count(&mut sum, id);
+            pass(&samples.site(samples.site_id(id)), &sum);
         }
-        let mut all = ByLifetime::default();
-        types.iter().for_each(|totals| all.add(totals));
-        let estimator = Estimator::new(profile, &all.all);
-        let of_alive = alive.estimator(&estimator);
-        Self {
-            stacks,
-            types,
-            processes,
-            all,
-            estimator,
-            of_alive,
-        }
+        return;
+    }
+    let mut sums = vec![ByLifetime::default(); samples.sites().len()];
+    for id in samples.ids() {
+        count(&mut sums[samples.site_id(id).index()], id);
+    }
+    let seen = samples.sites().iter().zip(&sums);
+    for (site, sum) in seen.filter(|(_, sum)| sum.all.samples > 0) {
+        pass(site, sum);
     }
 }

@@ -3,6 +3,10 @@
 //! A stack counts once for a function, even if the function occurs in it several times. So a node of
 //! the stack tree adds the samples below it only if its function does not occur in its callers. One
 //! walk through the tree checks this: the cost is the size of the tree, not samples times depth.
+//!
+//! A sum is large (that of a summary has 232 bytes), and a file may have millions of stacks of which few have samples. So sums
+//! are kept for the stacks that have samples ([`ByStack`]), and for those that at least two of them meet in
+//! ([`WithCallees`]): for all others, a sum is that of the one stack below them. Such a table has four bytes for each stack.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::NodeId;
@@ -10,6 +14,109 @@ use nthbyte_profile::event::NodeId;
 /// A sum over samples.
 pub(crate) trait Sum: Copy + Default {
     fn add(&mut self, other: &Self);
+}
+
+/// No sum, in a table of places.
+const NONE: u32 = u32::MAX;
+
+/// Appends a sum. These are large, so a table has a quarter more room than it needs at most, not twice as much.
+fn push<T>(sums: &mut Vec<T>, sum: T) {
+    if sums.len() == sums.capacity() {
+        sums.reserve_exact((sums.len() / 4).max(64));
+    }
+    sums.push(sum);
+}
+
+/// Sums by number (of a stack, of a type), of those that have samples.
+#[derive(Clone, Debug)]
+pub struct Sparse<T> {
+    /// By number: the index of its sum, or [`NONE`].
+    places: Vec<u32>,
+    /// The numbers that have a sum.
+    numbers: Vec<u32>,
+    sums: Vec<T>,
+}
+
+/// Sums by stack: of the samples with exactly this stack. The numbers are those of
+/// [`NodeId`]s.
+pub type ByStack<T> = Sparse<T>;
+
+impl<T: Copy + Default> Sparse<T> {
+    /// A table without sums, for numbers below `len`.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
+        Self {
+            places: vec![NONE; len],
+            numbers: Vec::new(),
+            sums: Vec::new(),
+        }
+    }
+
+    /// The sum of a number, to be added to.
+    #[inline]
+    pub fn of_mut(&mut self, number: usize) -> &mut T {
+        let place = &mut self.places[number];
+        if *place == NONE {
+            *place = self.sums.len() as u32;
+            self.numbers.push(number as u32);
+            push(&mut self.sums, T::default());
+        }
+        &mut self.sums[*place as usize]
+    }
+
+    /// The sum of a number.
+    #[must_use]
+    pub fn of(&self, number: usize) -> T {
+        let place = self.places[number] as usize;
+        self.sums.get(place).copied().unwrap_or_default()
+    }
+
+    /// The numbers that have samples, with their sums.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.numbers.iter().copied().zip(&self.sums)
+    }
+}
+
+/// Sums by stack: of it and of all that it called.
+pub(crate) struct WithCallees<T> {
+    /// By stack: the index of its sum, or [`NONE`]. Several stacks may have one sum.
+    places: Vec<u32>,
+    sums: Vec<T>,
+}
+
+impl<T: Sum> WithCallees<T> {
+    pub(crate) fn of(profile: &Profile, stacks: ByStack<T>) -> Self {
+        let ByStack {
+            mut places,
+            numbers: mut owners,
+            mut sums,
+        } = stacks;
+        // Callers come before what they call.
+        for at in (1..places.len()).rev() {
+            let (place, caller) = (places[at] as usize, profile.stacks[at].parent);
+            let Some(&below) = sums.get(place) else {
+                continue;
+            };
+            let of_caller = places[caller.index()];
+            match sums.get_mut(of_caller as usize) {
+                // The caller has one sum with another callee until now.
+                Some(&mut mut sum) if owners[of_caller as usize] != caller.0 => {
+                    sum.add(&below);
+                    places[caller.index()] = sums.len() as u32;
+                    owners.push(caller.0);
+                    push(&mut sums, sum);
+                }
+                Some(sum) => sum.add(&below),
+                None => places[caller.index()] = place as u32,
+            }
+        }
+        Self { places, sums }
+    }
+
+    /// The sum of a stack; `None` if neither it nor what it called has samples.
+    pub(crate) fn get(&self, stack: NodeId) -> Option<&T> {
+        self.sums.get(self.places[stack.index()] as usize)
+    }
 }
 
 /// The totals of one key.
@@ -21,47 +128,73 @@ pub(crate) struct KeyTotals<T> {
     pub(crate) total: T,
 }
 
-/// The totals of each node of the stack tree, including the nodes below it.
-pub(crate) fn with_callees<T: Sum>(profile: &Profile, stacks: &[T]) -> Vec<T> {
-    let mut nodes = stacks.to_vec();
-    // Parents come before their children.
-    for at in (1..nodes.len()).rev() {
-        let below = nodes[at];
-        nodes[profile.stacks[at].parent.index()].add(&below);
-    }
-    nodes
+/// The totals of keys. Most keys of a deep stack have the sum of the one stack that they are in, so it is kept once.
+pub(crate) struct ByKey<T> {
+    /// By key: where its own sum and its total are, or [`NONE`].
+    places: Vec<[u32; 2]>,
+    own: Vec<T>,
+    /// The sums of stacks, then those of keys.
+    totals: Vec<T>,
 }
 
-/// The totals of each key, from the totals of each stack. `keys[frame]` is the key of a frame; all keys are less than
-/// `len`. Samples without a stack count for no key.
-pub(crate) fn by_key<T: Sum>(
-    profile: &Profile,
-    stacks: &[T],
-    keys: &[u32],
-    len: usize,
-) -> Vec<KeyTotals<T>> {
-    let key = |node: usize| keys[profile.stacks[node].frame as usize] as usize;
-    let none = KeyTotals {
-        own: T::default(),
-        total: T::default(),
-    };
-    let mut totals = vec![none; len];
-    for (at, own) in stacks.iter().enumerate().skip(1) {
-        totals[key(at)].own.add(own);
-    }
-    let nodes = with_callees(profile, stacks);
-    let mut open = vec![0_u32; len];
-    walk(profile, |step| match step {
-        Step::Enter(node) => {
-            let key = key(node.index());
-            if open[key] == 0 {
-                totals[key].total.add(&nodes[node.index()]);
+impl<T: Sum> ByKey<T> {
+    /// The totals of each key that has samples, from the totals of each stack. `keys[frame]` is the key of a frame; all
+    /// keys are less than `len`. Samples without a stack count for no key.
+    pub(crate) fn of(profile: &Profile, stacks: ByStack<T>, keys: &[u32], len: usize) -> Self {
+        let key = |node: NodeId| keys[profile.stacks[node.index()].frame as usize] as usize;
+        let mut places = vec![[NONE; 2]; len];
+        let mut own = Vec::new();
+        for (node, sum) in stacks.iter().filter(|(node, _)| *node > 0) {
+            let place = &mut places[key(NodeId(node))][0];
+            if *place == NONE {
+                *place = own.len() as u32;
+                push(&mut own, T::default());
             }
-            open[key] += 1;
+            own[*place as usize].add(sum);
         }
-        Step::Leave(node) => open[key(node.index())] -= 1,
-    });
-    totals
+        let WithCallees {
+            places: of_nodes,
+            mut sums,
+        } = WithCallees::of(profile, stacks);
+        let shared = sums.len() as u32;
+        let mut open = vec![0_u32; len];
+        let children = Children::of(profile, |node| of_nodes[node.index()] != NONE);
+        walk(&children, |step| match step {
+            Step::Enter(node) => {
+                let (key, of_node) = (key(node), of_nodes[node.index()]);
+                if open[key] == 0 {
+                    let place = &mut places[key][1];
+                    let below = sums[of_node as usize];
+                    match *place {
+                        NONE => *place = of_node,
+                        before if before < shared => {
+                            let mut sum = sums[before as usize];
+                            sum.add(&below);
+                            *place = sums.len() as u32;
+                            push(&mut sums, sum);
+                        }
+                        own => sums[own as usize].add(&below),
+                    }
+                }
+                open[key] += 1;
+            }
+            Step::Leave(node) => open[key(node)] -= 1,
+        });
+        Self {
+            places,
+            own,
+            totals: sums,
+        }
+    }
+
+    /// The totals of a key; `None` if it has no samples.
+    pub(crate) fn get(&self, key: usize) -> Option<KeyTotals<T>> {
+        let [own, total] = self.places[key].map(|place| place as usize);
+        Some(KeyTotals {
+            own: self.own.get(own).copied().unwrap_or_default(),
+            total: self.totals.get(total).copied()?,
+        })
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -71,8 +204,7 @@ enum Step {
 }
 
 /// Visits all nodes except the root. Callees are visited between entering and leaving their caller.
-fn walk(profile: &Profile, mut visit: impl FnMut(Step)) {
-    let children = Children::of(profile);
+fn walk(children: &Children, mut visit: impl FnMut(Step)) {
     let mut todo: Vec<Step> = children.of_node(NodeId::ROOT).map(Step::Enter).collect();
     while let Some(step) = todo.pop() {
         visit(step);
@@ -83,36 +215,35 @@ fn walk(profile: &Profile, mut visit: impl FnMut(Step)) {
     }
 }
 
-/// The callees of every node.
+/// The callees of every node, as lists: eight bytes for each node.
 pub(crate) struct Children {
-    /// `nodes[starts[n]..starts[n + 1]]` are those of node `n`.
-    starts: Vec<u32>,
-    nodes: Vec<NodeId>,
+    /// By node: its first callee, or the root.
+    first: Vec<NodeId>,
+    /// By node: the next callee of its caller, or the root.
+    next: Vec<NodeId>,
 }
 
 impl Children {
-    pub(crate) fn of(profile: &Profile) -> Self {
-        let len = profile.stacks.len();
-        let mut starts = vec![0_u32; len + 1];
-        for node in &profile.stacks[1..] {
-            starts[node.parent.index() + 1] += 1;
-        }
-        for at in 0..len {
-            starts[at + 1] += starts[at];
-        }
-        let mut next = starts.clone();
-        let mut nodes = vec![NodeId::ROOT; len - 1];
-        for (at, node) in profile.stacks.iter().enumerate().skip(1) {
-            let place = &mut next[node.parent.index()];
+    /// Those that are chosen; with a node, its callers must be.
+    pub(crate) fn of(profile: &Profile, is_chosen: impl Fn(NodeId) -> bool) -> Self {
+        let mut first = vec![NodeId::ROOT; profile.stacks.len()];
+        let mut next = first.clone();
+        // From the end, so that lists are in the order of the nodes.
+        for at in (1..profile.stacks.len()).rev() {
             // A NodeId can number all nodes.
-            nodes[*place as usize] = NodeId(at as u32);
-            *place += 1;
+            let node = NodeId(at as u32);
+            if is_chosen(node) {
+                let of_caller = &mut first[profile.stacks[at].parent.index()];
+                next[at] = std::mem::replace(of_caller, node);
+            }
         }
-        Self { starts, nodes }
+        Self { first, next }
     }
 
     pub(crate) fn of_node(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
-        let (start, end) = (self.starts[node.index()], self.starts[node.index() + 1]);
-        self.nodes[start as usize..end as usize].iter().copied()
+        let chosen = |node: NodeId| (node != NodeId::ROOT).then_some(node);
+        std::iter::successors(chosen(self.first[node.index()]), move |node| {
+            chosen(self.next[node.index()])
+        })
     }
 }

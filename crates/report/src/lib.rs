@@ -23,6 +23,7 @@ pub use aggregate::{Aggregate, ByLifetime};
 pub use diff::Diff;
 pub use estimate::{Estimate, Estimator, Totals};
 pub use explain::Explanation;
+pub use inclusive::{ByStack, Sparse};
 pub use leaks::Leaks;
 pub use memory::Memory;
 pub use selection::{At, Selected, Selection, SelectionError};

@@ -14,7 +14,7 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::model::TimeSample;
 
 use crate::estimate::Estimate;
-use crate::inclusive::Sum;
+use crate::inclusive::{ByStack, Sum};
 use crate::interval::Z;
 use crate::text;
 
@@ -35,28 +35,33 @@ impl Sum for TimeTotals {
     }
 }
 
-/// The time samples of each stack. Indexes are [`NodeId`](nthbyte_profile::event::NodeId)s.
-pub(crate) fn stacks(profile: &Profile) -> Vec<TimeTotals> {
-    sums(profile, profile.stacks.len(), |sample| sample.stack.index())
+/// The time samples of each stack.
+pub(crate) fn stacks(profile: &Profile) -> ByStack<TimeTotals> {
+    let mut sums = ByStack::<TimeTotals>::new(profile.stacks.len());
+    count(profile, |sample, totals| {
+        sums.of_mut(sample.stack.index()).add(totals);
+    });
+    sums
 }
 
 /// The time samples of each process. Indexes are [`ProcessId`](nthbyte_profile::model::ProcessId)s.
 pub(crate) fn processes(profile: &Profile) -> Vec<TimeTotals> {
-    sums(profile, profile.processes.len(), |sample| {
-        profile.process_of(sample.thread).index()
-    })
+    let mut sums = vec![TimeTotals::default(); profile.processes.len()];
+    count(profile, |sample, totals| {
+        sums[profile.process_of(sample.thread).index()].add(totals);
+    });
+    sums
 }
 
-fn sums(profile: &Profile, len: usize, key: impl Fn(&TimeSample) -> usize) -> Vec<TimeTotals> {
-    let mut sums = vec![TimeTotals::default(); len];
+fn count(profile: &Profile, mut pass: impl FnMut(&TimeSample, &TimeTotals)) {
     let each = each(profile);
     for sample in &profile.cpu {
-        sums[key(sample)].add(&TimeTotals {
+        let totals = TimeTotals {
             samples: 1,
             time: each[sample.sampling.index()],
-        });
+        };
+        pass(sample, &totals);
     }
-    sums
 }
 
 /// The time that a sample stands for: in nanoseconds, or 1 if periods are unknown. Indexes are

@@ -15,7 +15,7 @@ use nthbyte_profile::model::Function;
 
 use crate::aggregate::Aggregate;
 use crate::estimate::{Estimate, Estimator, Totals};
-use crate::inclusive::{self, Children};
+use crate::inclusive::{ByStack, Children, WithCallees};
 use crate::selection::Moment;
 use crate::text::{self, Cut};
 use crate::time::{self, Clock, TimeTotals};
@@ -116,9 +116,12 @@ impl<'a> Tree<'a> {
             estimator: aggregate.estimator,
             exact: profile.is_exact(),
         };
-        let nodes = inclusive::with_callees(profile, &aggregate.stacks);
-        let nodes: Vec<Totals> = nodes.iter().map(|node| node.all).collect();
-        Self::grow(profile, measure, &nodes, lines)
+        let mut stacks = ByStack::new(profile.stacks.len());
+        for (stack, sum) in aggregate.stacks.iter() {
+            *stacks.of_mut(stack as usize) = sum.all;
+        }
+        drop(aggregate);
+        Self::grow(profile, measure, stacks, lines)
     }
 
     /// The `lines` functions that took longest, in the call tree, from the time samples.
@@ -129,9 +132,11 @@ impl<'a> Tree<'a> {
             (totals.samples, totals.bytes.estimate) = (of.samples, of.time);
             totals
         };
-        let nodes = inclusive::with_callees(profile, &time::stacks(profile));
-        let nodes: Vec<Totals> = nodes.iter().map(of_samples).collect();
-        Self::grow(profile, Measure::Time(Clock::of(profile)), &nodes, lines)
+        let mut stacks = ByStack::new(profile.stacks.len());
+        for (stack, sum) in time::stacks(profile).iter() {
+            *stacks.of_mut(stack as usize) = of_samples(sum);
+        }
+        Self::grow(profile, Measure::Time(Clock::of(profile)), stacks, lines)
     }
 
     /// The same tree, of a selected part of the profile.
@@ -143,16 +148,16 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// `nodes`: the totals of each node of the stack tree, including the nodes below it.
-    fn grow(profile: &'a Profile, measure: Measure, nodes: &[Totals], lines: usize) -> Self {
-        let children = Children::of(profile);
+    fn grow(profile: &'a Profile, measure: Measure, stacks: ByStack<Totals>, lines: usize) -> Self {
+        let nodes = &WithCallees::of(profile, stacks);
+        let children = Children::of(profile, |node| nodes.get(node).is_some());
         let mut tree = Self {
             profile,
             measure,
             whole: "the whole program",
             branches: Vec::new(),
         };
-        let all = nodes[NodeId::ROOT.index()];
+        let all = nodes.get(NodeId::ROOT).copied().unwrap_or_default();
         let mut candidates = BinaryHeap::new();
         let everything = &[NodeId::ROOT];
         tree.show(None, everything, all, &children, nodes, &mut candidates);
@@ -183,16 +188,15 @@ impl<'a> Tree<'a> {
         nodes: &[NodeId],
         totals: Totals,
         children: &Children,
-        with_callees: &[Totals],
+        with_callees: &WithCallees<Totals>,
         candidates: &mut BinaryHeap<Candidate>,
     ) {
         let caller = self.branches.len();
         let mut callees: HashMap<u32, Candidate> = HashMap::new();
         for callee in nodes.iter().flat_map(|&node| children.of_node(node)) {
-            let totals = with_callees[callee.index()];
-            if totals.samples == 0 {
+            let Some(&totals) = with_callees.get(callee) else {
                 continue;
-            }
+            };
             let frame = self.profile.stacks[callee.index()].frame;
             let function = self.profile.frames[frame as usize].function;
             let candidate = callees.entry(function).or_insert_with(|| Candidate {

@@ -89,21 +89,20 @@ impl Arguments {
         }
         let selected = self.selecting.narrow(&mut profile)?;
         self.frames.apply(&mut profile, !self.json);
-        let mut summary = Summary::of_selected(&profile, by, selected);
         let default = match self.selecting.has_moment() {
             true => Sort::Alive,
             false => Sort::Own,
         };
         let sort = self.sort.map_or(default, Sort::from);
+        let most = match self.top.unwrap_or(if self.json { 0 } else { 20 }) {
+            0 => usize::MAX,
+            rows => rows,
+        };
+        let summary = Summary::first_rows(&profile, by, selected, sort, most);
         if sort == Sort::Alive && !summary.knows_what_is_alive() {
             bail!(
                 "PyPy does not say what is alive: use --sort own, and look at the column `survived`"
             );
-        }
-        summary.sort(sort);
-        match self.top.unwrap_or(if self.json { 0 } else { 20 }) {
-            0 => {}
-            rows => summary.truncate(rows),
         }
         Output::Standard.write(|out| {
             if self.json {

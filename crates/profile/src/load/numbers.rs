@@ -1,7 +1,7 @@
 //! Maps numbers in a file to numbers in the tables.
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{BuildHasher as _, Hash};
 
 use foldhash::fast::RandomState;
 
@@ -50,22 +50,65 @@ impl Numbers {
     }
 }
 
-/// Distinct values, numbered in the order of their first appearance.
-pub(super) struct Interner<T> {
-    numbers: HashMap<T, u32, RandomState>,
+/// Distinct values, numbered in the order of their first appearance. It has their hashes only: the values are in the table.
+pub(super) struct Interner {
+    random: RandomState,
+    /// By hash: the number of the last value with this hash.
+    numbers: HashMap<u64, u32, RandomState>,
+    /// By number: the value before it with the same hash, or `u32::MAX`.
+    before: Vec<u32>,
 }
 
-impl<T: Hash + Eq + Clone> Interner<T> {
+impl Interner {
     pub(super) fn new() -> Self {
         Self {
+            random: RandomState::default(),
             numbers: HashMap::default(),
+            before: Vec::new(),
         }
     }
 
-    pub(super) fn intern(&mut self, table: &mut Vec<T>, value: T) -> u32 {
-        *self.numbers.entry(value).or_insert_with_key(|value| {
-            table.push(value.clone());
-            table.len() as u32 - 1
-        })
+    /// The number of a value in the table. Values that are put into the table by others have no number here.
+    pub(super) fn intern<T: Hash + Eq>(&mut self, table: &mut Vec<T>, value: T) -> u32 {
+        let hash = self.random.hash_one(&value);
+        let last = self.numbers.get(&hash).copied().unwrap_or(u32::MAX);
+        let mut at = last;
+        while let Some(known) = table.get(at as usize) {
+            if *known == value {
+                return at;
+            }
+            at = self.before[at as usize];
+        }
+        let number = table.len() as u32;
+        table.push(value);
+        self.before.resize(table.len(), u32::MAX);
+        self.before[number as usize] = last;
+        self.numbers.insert(hash, number);
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_value_has_one_number() {
+        let (mut interner, mut table) = (Interner::new(), vec!["by others"]);
+        let mut numbers = |value| interner.intern(&mut table, value);
+        assert_eq!(["a", "b", "a", "by others"].map(&mut numbers), [1, 2, 1, 3]);
+        assert_eq!(table, ["by others", "a", "b", "by others"]);
+    }
+
+    #[test]
+    fn values_of_one_hash_are_told_apart() {
+        #[derive(PartialEq, Eq)]
+        struct Alike(u32);
+        impl Hash for Alike {
+            fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+        }
+        let (mut interner, mut table) = (Interner::new(), Vec::new());
+        let numbers = [7, 8, 9, 8, 7].map(|value| interner.intern(&mut table, Alike(value)));
+        assert_eq!(numbers, [0, 1, 2, 1, 0]);
     }
 }

@@ -8,7 +8,7 @@ use nthbyte_profile::model::{Function, Lifetime};
 use serde::Serialize;
 
 use crate::estimate::{self, Moments, Totals};
-use crate::inclusive::{self, KeyTotals, Sum};
+use crate::inclusive::{ByKey, ByStack, KeyTotals, Sparse, Sum};
 use crate::periods;
 use crate::selection::{self, Alive, Moment};
 use crate::summary::{By, NO_FILE, NO_STACK, NO_TYPE};
@@ -176,11 +176,14 @@ impl Run {
 
     fn add(&mut self, profile: &Profile, by: By, inclusive: bool) {
         let cells = Cells::of(profile, self.tick > 0.0);
+        for (_, cell) in cells.stacks.iter() {
+            self.all.add(cell);
+        }
         let mut add = |key: Key, cell: &Cell| self.rows.entry(key).or_default().add(cell);
         let (keys, frames) = keys(profile, by);
         if by == By::Type {
-            for (names, cell) in profile.types.iter().zip(&cells.types) {
-                let name = match names.name.as_str() {
+            for (type_id, cell) in cells.types.iter() {
+                let name = match profile.types[type_id as usize].name.as_str() {
                     "" => NO_TYPE,
                     name => name,
                 };
@@ -191,14 +194,13 @@ impl Run {
                 add(Key::named(&process_name(number)), cell);
             }
         } else {
-            let totals = inclusive::by_key(profile, &cells.stacks, &frames, keys.len());
-            for (key, KeyTotals { own, total }) in keys.into_iter().zip(&totals) {
-                add(key, if inclusive { total } else { own });
+            add(Key::named(NO_STACK), &cells.stacks.of(0));
+            let totals = ByKey::of(profile, cells.stacks, &frames, keys.len());
+            for (number, key) in keys.into_iter().enumerate() {
+                if let Some(KeyTotals { own, total }) = totals.get(number) {
+                    add(key, if inclusive { &total } else { &own });
+                }
             }
-            add(Key::named(NO_STACK), &cells.stacks[0]);
-        }
-        for cell in &cells.stacks {
-            self.all.add(cell);
         }
     }
 }
@@ -229,16 +231,16 @@ fn process_name(number: usize) -> String {
 
 /// The sums of each stack, of each type and of each process.
 struct Cells {
-    stacks: Vec<Cell>,
-    types: Vec<Cell>,
+    stacks: ByStack<Cell>,
+    types: Sparse<Cell>,
     processes: Vec<Cell>,
 }
 
 impl Cells {
     fn of(profile: &Profile, has_time: bool) -> Self {
         let mut cells = Self {
-            stacks: vec![Cell::default(); profile.stacks.len()],
-            types: vec![Cell::default(); profile.types.len()],
+            stacks: ByStack::new(profile.stacks.len()),
+            types: Sparse::new(profile.types.len()),
             processes: vec![Cell::default(); profile.processes.len().max(1)],
         };
         cells.add_allocations(profile);
@@ -261,8 +263,8 @@ impl Cells {
             let at_peak = peak.as_ref().and_then(|alive| alive.totals(id));
             let process = profile.process_of(samples.thread(id));
             let cells = [
-                &mut self.stacks[samples.stack(id).index()],
-                &mut self.types[samples.type_id(id).index()],
+                self.stacks.of_mut(samples.stack(id).index()),
+                self.types.of_mut(samples.type_id(id).index()),
                 &mut self.processes[process.index()],
             ];
             for cell in cells {
@@ -291,7 +293,7 @@ impl Cells {
             };
             let process = profile.process_of(sample.thread);
             for cell in [
-                &mut self.stacks[sample.stack.index()],
+                self.stacks.of_mut(sample.stack.index()),
                 &mut self.processes[process.index()],
             ] {
                 cell.of_mut(Measure::Cpu).add(&moments);

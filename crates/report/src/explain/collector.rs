@@ -121,7 +121,7 @@ fn feeds(facts: &Facts<'_>, answer: &mut Answer) {
         return;
     };
     let mut all = Totals::default();
-    sums.iter().for_each(|sum| all.add(sum));
+    sums.iter().for_each(|(_, sum)| all.add(sum));
     let whole = figure(&all);
     let place = facts.places.place(first.key);
     let most = if clear {

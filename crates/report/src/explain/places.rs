@@ -9,7 +9,7 @@ use nthbyte_profile::event::{FrameKind, NodeId, SampleId};
 
 use crate::estimate::{Estimate, Totals};
 use crate::fold::stands_for;
-use crate::inclusive::Sum;
+use crate::inclusive::{ByStack, Sum};
 use crate::leaks::{Frames, Place};
 use crate::summary::{NO_STACK, NO_TYPE};
 
@@ -82,9 +82,9 @@ impl<'a> Places<'a> {
     }
 
     /// The sums over the stacks of each place, without those that are 0.
-    pub(super) fn group<T: Sum + PartialEq>(&self, stacks: &[T], by: By) -> Vec<(Key, T)> {
+    pub(super) fn group<T: Sum + PartialEq>(&self, stacks: &ByStack<T>, by: By) -> Vec<(Key, T)> {
         let nothing = T::default();
-        let with_samples = (0..).zip(stacks).filter(|(_, sum)| **sum != nothing);
+        let with_samples = stacks.iter().filter(|(_, sum)| **sum != nothing);
         group(with_samples.map(|(node, &sum)| (self.key(NodeId(node), by), sum)))
     }
 
@@ -94,12 +94,15 @@ impl<'a> Places<'a> {
     }
 
     /// The sums of each stack over some samples. `counts`: what a sample stands for, if it is one of them.
-    pub(super) fn sums<'t>(&self, counts: impl Fn(SampleId) -> Option<&'t Totals>) -> Vec<Totals> {
+    pub(super) fn sums<'t>(
+        &self,
+        counts: impl Fn(SampleId) -> Option<&'t Totals>,
+    ) -> ByStack<Totals> {
         let samples = &self.profile.samples;
-        let mut stacks = vec![Totals::default(); self.profile.stacks.len()];
+        let mut stacks = ByStack::<Totals>::new(self.profile.stacks.len());
         for id in samples.ids() {
             if let Some(totals) = counts(id) {
-                stacks[samples.stack(id).index()].add(totals);
+                stacks.of_mut(samples.stack(id).index()).add(totals);
             }
         }
         stacks

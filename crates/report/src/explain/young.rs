@@ -22,7 +22,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let is_young = |id: SampleId| samples.lifetime(id) == Lifetime::DiedYoung;
     let stacks = places.sums(|id| is_young(id).then(|| places.totals(id)));
     let mut young = Totals::default();
-    stacks.iter().for_each(|sum| young.add(sum));
+    stacks.iter().for_each(|(_, sum)| young.add(sum));
     let bytes = aggregate.estimator.bytes(&young);
     let share = bytes.estimate / facts.estimate.max(1.0);
     if young.samples == 0 || share < LEAST {

@@ -4,13 +4,13 @@
 //! excluding it. What a process has not freed, it loses when it ends. An object that died young at an
 //! unknown time was alive at no moment.
 
-use std::iter::Peekable;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
 use std::ops::RangeInclusive;
-use std::vec::IntoIter;
 
 use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
 use nthbyte_profile::model::{Lifetime, Sample, Sampling, Shape};
-use nthbyte_profile::{Halves, Profile};
+use nthbyte_profile::{Halves, Halving, Profile};
 
 use crate::estimate::{Estimator, Totals};
 
@@ -139,8 +139,8 @@ impl<'a> Alive<'a> {
 enum Weights<T> {
     /// By shape.
     All(Vec<T>),
-    /// By shape, for half of its sample points, rounded down and up.
-    Half(Vec<[T; 2]>),
+    /// By shape, for half of its sample points, rounded down and up; and which half a sample is of.
+    Half(Vec<[T; 2]>, Halving),
 }
 
 impl<T> Weights<T> {
@@ -155,7 +155,7 @@ impl<T> Weights<T> {
             let half = shape.points / 2;
             [half, shape.points - half].map(|points| weight(&sampling, Shape { points, ..*shape }))
         };
-        Self::Half(shapes.map(of).collect())
+        Self::Half(shapes.map(of).collect(), Halving::of(profile))
     }
 
     /// What a sample stands for; `None` if it is not in the half, of which `half` gives the sample points.
@@ -163,8 +163,8 @@ impl<T> Weights<T> {
         let shape = profile.samples.shape_id(id).0 as usize;
         match self {
             Self::All(weights) => Some(&weights[shape]),
-            Self::Half(weights) => {
-                let points = half(profile.halves(id));
+            Self::Half(weights, halving) => {
+                let points = half(halving.halves(profile, id));
                 let is_more = points > profile.samples.points(id) / 2;
                 (points > 0).then(|| &weights[shape][usize::from(is_more)])
             }
@@ -220,52 +220,102 @@ pub(super) fn most_alive(
 /// one for which many samples speak: whoever chooses the largest of many uncertain figures chooses an uncertain one.
 struct Steps<'a> {
     profile: &'a Profile,
-    weights: Weights<[f64; 2]>,
-    born: Peekable<IntoIter<SampleId>>,
-    dead: Peekable<IntoIter<(Nanos, SampleId)>>,
-    /// The estimate, and its variance.
-    alive: [f64; 2],
+    lives: Lives,
+    weights: Weights<Live>,
+    /// The samples in the order of their times, if that is not their own.
+    order: Option<Vec<SampleId>>,
+    /// How many of them are looked at.
+    next: u32,
+    /// The next one of the half, if it is known: when it was allocated and freed.
+    born: Option<(Nanos, Option<Nanos>, SampleId, Live)>,
+    /// The ends of those that are alive: few at a time, of most programs.
+    dead: BinaryHeap<Reverse<End>>,
+    alive: Live,
+}
+
+/// An estimate of live bytes, and its variance.
+#[derive(Clone, Copy, Default)]
+struct Live {
+    bytes: f64,
+    variance: f64,
+}
+
+/// The end of an object that is alive.
+#[derive(Clone, Copy)]
+struct End {
+    time: Nanos,
+    id: SampleId,
+    of: Live,
+}
+
+impl End {
+    fn order(&self) -> (Nanos, SampleId) {
+        (self.time, self.id)
+    }
+}
+
+impl PartialEq for End {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl Eq for End {}
+
+impl PartialOrd for End {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for End {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order().cmp(&other.order())
+    }
 }
 
 impl<'a> Steps<'a> {
     fn of(profile: &'a Profile) -> Self {
         let samples = &profile.samples;
-        let lives = Lives::of(profile);
-        // Nearly sorted already, which a stable sort is fast with.
-        let mut born: Vec<SampleId> = Vec::new();
-        let mut dead: Vec<(Nanos, SampleId)> = Vec::new();
-        for id in samples.ids() {
-            if let Some((_, end)) = lives.life(&samples.get(id))
-                && profile.halves(id).first > 0
-            {
-                born.push(id);
-                dead.extend(end.map(|end| (end, id)));
-            }
-        }
-        born.sort_by_key(|id| samples.time(*id));
-        dead.sort_by_key(|&(end, _)| end);
-        let bytes = |sampling: &Sampling, shape: Shape| {
+        let order = (!samples.ids().is_sorted_by_key(|id| samples.time(id))).then(|| {
+            // Nearly sorted already, which a stable sort is fast with.
+            let mut order: Vec<SampleId> = samples.ids().collect();
+            order.sort_by_key(|id| samples.time(*id));
+            order
+        });
+        let weight = |sampling: &Sampling, shape: Shape| {
             let weight = sampling.weight(&shape);
-            [
-                weight.bytes,
-                weight.bytes * weight.bytes * (1.0 - weight.probability),
-            ]
+            Live {
+                bytes: weight.bytes,
+                variance: weight.bytes * weight.bytes * (1.0 - weight.probability),
+            }
         };
         Self {
             profile,
-            weights: Weights::of(profile, true, bytes),
-            born: born.into_iter().peekable(),
-            dead: dead.into_iter().peekable(),
-            alive: [0.0; 2],
+            lives: Lives::of(profile),
+            weights: Weights::of(profile, true, weight),
+            order,
+            next: 0,
+            born: None,
+            dead: BinaryHeap::new(),
+            alive: Live::default(),
         }
     }
 
-    fn add(&mut self, id: SampleId, sign: f64) {
-        let sample = self.weights.get(self.profile, id, |halves| halves.first);
-        if let Some([bytes, variance]) = sample {
-            self.alive[0] += sign * bytes;
-            self.alive[1] += sign * variance;
+    /// When the next object of the half is allocated.
+    fn next_born(&mut self) -> Option<Nanos> {
+        let samples = &self.profile.samples;
+        while self.born.is_none() && (self.next as usize) < samples.len() {
+            let at = self.next;
+            let ordered = self.order.as_ref().map(|order| order[at as usize]);
+            let id = ordered.unwrap_or(SampleId(at));
+            self.next += 1;
+            if let Some((from, to)) = self.lives.life(&samples.get(id)) {
+                let of = self.weights.get(self.profile, id, |halves| halves.first);
+                self.born = of.map(|&of| (from, to, id, of));
+            }
         }
+        self.born.map(|(from, ..)| from)
     }
 }
 
@@ -273,17 +323,24 @@ impl Iterator for Steps<'_> {
     type Item = (Nanos, f64);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let samples = &self.profile.samples;
-        let born = self.born.peek().map(|&id| samples.time(id));
-        let dead = self.dead.peek().map(|&(end, _)| end);
-        let time = born.into_iter().chain(dead).min()?;
-        while let Some(id) = self.born.next_if(|&id| samples.time(id) <= time) {
-            self.add(id, 1.0);
+        let dead = self.dead.peek().map(|Reverse(end)| end.time);
+        let now = self.next_born().into_iter().chain(dead).min()?;
+        while self.next_born().is_some_and(|from| from <= now) {
+            if let Some((_, to, id, of)) = self.born.take() {
+                self.alive.bytes += of.bytes;
+                self.alive.variance += of.variance;
+                self.dead
+                    .extend(to.map(|time| Reverse(End { time, id, of })));
+            }
         }
-        while let Some((_, id)) = self.dead.next_if(|&(end, _)| end <= time) {
-            self.add(id, -1.0);
+        while let Some(Reverse(end)) = self.dead.peek().copied()
+            && end.time <= now
+        {
+            self.alive.bytes -= end.of.bytes;
+            self.alive.variance -= end.of.variance;
+            self.dead.pop();
         }
-        let [alive, variance] = self.alive;
-        Some((time, alive - variance.max(0.0).sqrt()))
+        let Live { bytes, variance } = self.alive;
+        Some((now, bytes - variance.max(0.0).sqrt()))
     }
 }

@@ -187,8 +187,21 @@ impl Summary {
     /// Computes a summary of what [`Selection::narrow`](crate::Selection::narrow) has left of a profile.
     #[must_use]
     pub fn of_selected(profile: &Profile, by: By, selection: Selected) -> Self {
-        let aggregate = Aggregate::of(profile, selection.moment());
-        let estimator = &aggregate.estimator;
+        Self::first_rows(profile, by, selection, Sort::Own, usize::MAX)
+    }
+
+    /// The same in another order, and with at most so many rows: others are not made at all.
+    #[must_use]
+    pub fn first_rows(
+        profile: &Profile,
+        by: By,
+        selection: Selected,
+        sort: Sort,
+        most: usize,
+    ) -> Self {
+        let mut aggregate = Aggregate::of(profile, selection.moment());
+        let estimator = &aggregate.estimator.clone();
+        let processes = processes::of(profile, &aggregate);
         let alive_is_known = lifetimes_are_known(profile);
         let lifetime = |lifetime: Lifetime| estimator.of_bytes(aggregate.all.of(lifetime));
         let peak_rss = processes::peak_rss(&profile.memory);
@@ -210,14 +223,15 @@ impl Summary {
             let kinds = kinds.filter(|(kind, _)| (*kind == LostKind::Allocations) == of_samples);
             kinds.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count))
         };
+        let first = rows::rows(profile, &mut aggregate, by, alive_is_known, (sort, most));
         let meta = &profile.meta;
         let counted = profile.allocated;
-        Self {
+        let mut summary = Self {
             by,
             command: meta.command.clone(),
             interpreter: meta.interpreter.clone(),
             pid: meta.pid,
-            processes: processes::of(profile, &aggregate),
+            processes,
             started_unix_nanos: meta.started_unix_nanos,
             duration_nanos: profile.end.0,
             period: profile.periods()[0],
@@ -242,17 +256,29 @@ impl Summary {
             damage: damage(profile),
             unlisted: estimator.bytes(&Totals::default()),
             unlisted_allocations: estimator.allocations(&Totals::default()),
-            rows: rows::rows(profile, &aggregate, by, alive_is_known),
-            rows_left_out: 0,
+            rows: first.rows,
+            rows_left_out: first.left_out,
             bytes_left_out: Estimate::exact(0.0),
             alive_left_out: alive_is_known.then(|| Estimate::exact(0.0)),
             time: Time::of(profile, by),
-            left_out: ByLifetime::default(),
+            left_out: first.sum_left_out,
             estimator: *estimator,
             of_alive: aggregate.of_alive,
-            sorted_by: Sort::Own,
+            sorted_by: sort,
             folded: fold::folded(profile),
             selection,
+        };
+        summary.count_left_out();
+        summary.time.truncate(most);
+        summary
+    }
+
+    /// Computes what the rows that are left out are together.
+    fn count_left_out(&mut self) {
+        if self.rows_left_out > 0 {
+            self.bytes_left_out = self.estimator.bytes(&self.left_out.all);
+            let alive = || self.of_alive.of_bytes(&self.left_out.alive);
+            self.alive_left_out = self.all.alive.is_some().then(alive);
         }
     }
 
@@ -263,9 +289,7 @@ impl Summary {
                 self.rows_left_out += 1;
                 self.left_out.add(&row.own);
             }
-            self.bytes_left_out = self.estimator.bytes(&self.left_out.all);
-            let alive = || self.of_alive.of_bytes(&self.left_out.alive);
-            self.alive_left_out = self.all.alive.is_some().then(alive);
+            self.count_left_out();
         }
         self.time.truncate(rows);
     }

@@ -4,7 +4,7 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::Memory;
 use serde::Serialize;
 
-use super::rows::Label;
+use super::rows::Labelled;
 use crate::aggregate::Aggregate;
 use crate::estimate::Estimate;
 use crate::inclusive::KeyTotals;
@@ -58,14 +58,12 @@ impl ProcessSummary {
 }
 
 /// Rows of processes.
-pub(super) fn labelled<T: Copy>(
-    profile: &Profile,
-    totals: &[T],
-) -> (Vec<Label>, Vec<KeyTotals<T>>) {
-    let processes = profile.processes.iter();
-    let labels = processes.map(|process| (process.label(), String::new(), 0));
-    let totals = totals.iter().map(|&own| KeyTotals { own, total: own });
-    (labels.collect(), totals.collect())
+pub(super) fn labelled<'a, T: Copy>(profile: &'a Profile, totals: &'a [T]) -> Labelled<'a, T> {
+    let processes = profile.processes.iter().zip(totals).enumerate();
+    Box::new(processes.map(|(number, (process, &own))| {
+        let label = (process.label().into(), "", 0);
+        (number, label, KeyTotals { own, total: own })
+    }))
 }
 
 /// The largest resident set.

@@ -1,19 +1,19 @@
 //! The rows of a summary.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::hash::Hash;
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::NodeId;
-use nthbyte_profile::model::Lifetime;
+use nthbyte_profile::model::{Function, Lifetime};
 use serde::Serialize;
 
 use super::{By, NO_FILE, NO_STACK, NO_TYPE, processes};
 use crate::aggregate::{Aggregate, ByLifetime};
 use crate::estimate::Estimate;
 use crate::fold;
-use crate::inclusive::{self, KeyTotals, Sum};
+use crate::inclusive::{ByKey, ByStack, KeyTotals, Sparse, Sum};
 
 /// One row of a summary.
 #[derive(Clone, Debug, Serialize)]
@@ -79,51 +79,108 @@ pub enum Sort {
 }
 
 /// Name, file and line of a row.
-pub(super) type Label = (String, String, u32);
+pub(super) type Label<'a> = (Cow<'a, str>, &'a str, u32);
 
-/// Labels and their numbers. Equal labels have one number.
-struct Labels<K> {
-    numbers: HashMap<K, u32, foldhash::fast::RandomState>,
-    labels: Vec<Label>,
+/// A row to be.
+struct Candidate<'a> {
+    number: usize,
+    label: Label<'a>,
+    totals: KeyTotals<ByLifetime>,
 }
 
-impl<K: Hash + Eq> Labels<K> {
-    fn new() -> Self {
-        Self {
-            numbers: HashMap::default(),
-            labels: Vec::new(),
-        }
-    }
-
-    fn number(&mut self, key: K, label: impl FnOnce() -> Label) -> u32 {
-        *self.numbers.entry(key).or_insert_with(|| {
-            self.labels.push(label());
-            self.labels.len() as u32 - 1
-        })
+impl Candidate<'_> {
+    fn order(&self, other: &Self, sort: Sort) -> Ordering {
+        let size = |of: &Self| {
+            let KeyTotals { own, total } = &of.totals;
+            let first = match sort {
+                Sort::Own => own.all.bytes,
+                Sort::Total => total.all.bytes,
+                Sort::Alive => own.alive,
+                Sort::Young => *own.of(Lifetime::DiedYoung),
+                Sort::Allocs => own.all.allocations,
+            };
+            [first, own.all.bytes, total.all.bytes].map(|of| of.estimate)
+        };
+        largest_first(size(self), size(other)).then_with(|| self.label.cmp(&other.label))
     }
 }
 
-/// The rows, largest own bytes first.
+/// The order of rows with these sizes, of which the first ones differ or not.
+fn largest_first(one: [f64; 3], other: [f64; 3]) -> Ordering {
+    let pairs = other.into_iter().zip(one);
+    pairs.fold(Ordering::Equal, |order, (other, one)| {
+        order.then(other.total_cmp(&one))
+    })
+}
+
+/// The first rows, and what the others are together.
+pub(super) struct First {
+    pub(super) rows: Vec<Row>,
+    pub(super) left_out: usize,
+    pub(super) sum_left_out: ByLifetime,
+}
+
+/// The first rows in an order, at most `most`: of a million functions, others are never made. Takes the sums
+/// by stack and by type.
 pub(super) fn rows(
     profile: &Profile,
-    aggregate: &Aggregate,
+    aggregate: &mut Aggregate,
     by: By,
     alive_is_known: bool,
-) -> Vec<Row> {
-    let (labels, totals) = match by {
-        By::Type => by_type(profile, aggregate),
+    (sort, most): (Sort, usize),
+) -> First {
+    let stacks = std::mem::replace(&mut aggregate.stacks, ByStack::new(0));
+    let types = std::mem::replace(&mut aggregate.types, Sparse::new(0));
+    let aggregate = &*aggregate;
+    let labelled = match by {
+        By::Type => by_type(profile, types),
         By::Process => processes::labelled(profile, &aggregate.processes),
-        By::Function | By::Line | By::File => by_frame(profile, &aggregate.stacks, by),
+        By::Function | By::Line | By::File => by_frame(profile, stacks, by),
     };
+    let (mut left_out, mut sum_left_out) = (0, ByLifetime::default());
+    let mut cut = |candidates: &mut Vec<Candidate<'_>>| {
+        candidates.sort_by(|one, other| one.order(other, sort));
+        for candidate in candidates.drain(most.min(candidates.len())..) {
+            left_out += 1;
+            sum_left_out.add(&candidate.totals.own);
+        }
+    };
+    let mut candidates = Vec::new();
+    for (number, label, totals) in labelled {
+        if totals.total.all.samples > 0 {
+            candidates.push(Candidate {
+                number,
+                label,
+                totals,
+            });
+            if candidates.len() > most.saturating_mul(2).saturating_add(CANDIDATES) {
+                cut(&mut candidates);
+            }
+        }
+    }
+    cut(&mut candidates);
+    let candidates = candidates.into_iter();
+    First {
+        rows: candidates
+            .map(|of| row(of, aggregate, alive_is_known))
+            .collect(),
+        left_out,
+        sum_left_out,
+    }
+}
+
+/// Candidates beyond those of which rows are made: so many are sorted together.
+const CANDIDATES: usize = 1_000;
+
+fn row(of: Candidate<'_>, aggregate: &Aggregate, alive_is_known: bool) -> Row {
     let whole = aggregate.all.all.bytes.estimate;
     let (estimator, of_alive) = (&aggregate.estimator, &aggregate.of_alive);
-    let row = |(process, ((name, file, line), KeyTotals { own, total })): (
-        usize,
-        (Label, KeyTotals<ByLifetime>),
-    )| Row {
-        process,
-        name,
-        file,
+    let KeyTotals { own, total } = of.totals;
+    let (name, file, line) = of.label;
+    Row {
+        process: of.number,
+        name: name.into_owned(),
+        file: file.to_owned(),
         line,
         samples: own.all.samples,
         self_bytes: estimator.bytes(&own.all),
@@ -141,13 +198,7 @@ pub(super) fn rows(
         alive: alive_is_known.then(|| of_alive.of_bytes(&own.alive)),
         total_alive: alive_is_known.then(|| of_alive.of_bytes(&total.alive)),
         own,
-    };
-    let seen =
-        |(_, (_, totals)): &(usize, (Label, KeyTotals<ByLifetime>))| totals.total.all.samples > 0;
-    let rows = labels.into_iter().zip(totals).enumerate();
-    let mut rows: Vec<Row> = rows.filter(seen).map(row).collect();
-    sort(&mut rows, Sort::Own);
-    rows
+    }
 }
 
 /// Sorts rows, largest first.
@@ -160,72 +211,98 @@ pub(super) fn sort(rows: &mut [Row], sort: Sort) {
         Sort::Allocs => row.allocations.estimate,
     };
     let sizes = |row: &Row| [size(row), row.self_bytes.estimate, row.total_bytes.estimate];
+    fn label(row: &Row) -> (&str, &str, u32) {
+        (&row.name, &row.file, row.line)
+    }
     rows.sort_by(|one, other| {
-        let pairs = sizes(other).into_iter().zip(sizes(one));
-        let largest_first = pairs.fold(Ordering::Equal, |order, (other, one)| {
-            order.then(other.total_cmp(&one))
-        });
-        let label = |row: &Row| (row.name.clone(), row.file.clone(), row.line);
-        largest_first.then_with(|| label(one).cmp(&label(other)))
+        let order = largest_first(sizes(one), sizes(other));
+        order.then_with(|| label(one).cmp(&label(other)))
     });
 }
 
-fn by_type(profile: &Profile, aggregate: &Aggregate) -> (Vec<Label>, Vec<KeyTotals<ByLifetime>>) {
-    let mut labels = Labels::new();
-    let mut totals: Vec<KeyTotals<ByLifetime>> = Vec::new();
-    for (names, of_type) in profile.types.iter().zip(&aggregate.types) {
-        let name = match names.name.as_str() {
-            "" => NO_TYPE,
-            name => name,
-        };
-        let number = labels.number(name, || (name.to_owned(), String::new(), 0));
-        if totals.len() <= number as usize {
-            totals.push(KeyTotals::default());
+/// The labels of rows and their totals, each with the number of its label.
+pub(super) type Labelled<'a, T> = Box<dyn Iterator<Item = (usize, Label<'a>, KeyTotals<T>)> + 'a>;
+
+/// Types of one name are one row.
+fn by_type(profile: &Profile, types: Sparse<ByLifetime>) -> Labelled<'_, ByLifetime> {
+    let name = |type_id: u32| match profile.types[type_id as usize].name.as_str() {
+        "" => NO_TYPE,
+        name => name,
+    };
+    let mut by_name: Vec<u32> = types.iter().map(|(type_id, _)| type_id).collect();
+    by_name.sort_by_key(|&type_id| name(type_id));
+    let mut left = by_name.into_iter().peekable();
+    let rows = std::iter::from_fn(move || {
+        let first = left.next()?;
+        let mut own = types.of(first as usize);
+        while let Some(alike) = left.next_if(|&other| name(other) == name(first)) {
+            own.add(&types.of(alike as usize));
         }
-        totals[number as usize].own.add(of_type);
-        totals[number as usize].total.add(of_type);
-    }
-    (labels.labels, totals)
+        Some((name(first), own))
+    });
+    Box::new(
+        rows.enumerate().map(|(number, (name, own))| {
+            (number, (name.into(), "", 0), KeyTotals { own, total: own })
+        }),
+    )
 }
 
-/// The rows of functions, lines or files, and the row of samples without a frame.
-pub(super) fn by_frame<T: Sum>(
+/// The rows of functions, lines or files that have samples, and the row of samples without a frame.
+pub(super) fn by_frame<T: Sum + 'static>(
     profile: &Profile,
-    stacks: &[T],
+    stacks: ByStack<T>,
     by: By,
-) -> (Vec<Label>, Vec<KeyTotals<T>>) {
-    let mut labels: Labels<(u32, u32)> = Labels::new();
+) -> Labelled<'_, T> {
+    // For each key, a frame that has it.
+    let mut frames: Vec<u32> = Vec::new();
+    let mut numbers: HashMap<(u32, u32), u32, foldhash::fast::RandomState> = HashMap::default();
     let mut files: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
     let mut keys = Vec::with_capacity(profile.frames.len());
-    for frame in &profile.frames {
-        let function = &profile.functions[frame.function as usize];
-        let file = || function.file.clone();
-        keys.push(match by {
-            By::Line => labels.number((frame.function, frame.line), || {
-                (function.name.clone(), file(), frame.line)
-            }),
+    for (number, frame) in (0..).zip(&profile.frames) {
+        let key = match by {
+            By::Line => (frame.function, frame.line),
             By::File => {
                 let next = files.len() as u32;
-                let name = match function.file.as_str() {
-                    "" if fold::is_name(&function.name) => &function.name,
-                    "" => NO_FILE,
-                    file => file,
-                };
-                let number = *files.entry(name).or_insert(next);
-                labels.number((number, 0), || (name.to_owned(), file(), 0))
+                let name = file_name(&profile.functions[frame.function as usize]);
+                (*files.entry(name).or_insert(next), 0)
             }
-            By::Function | By::Type | By::Process => labels.number((frame.function, 0), || {
-                (function.name.clone(), file(), function.first_line)
-            }),
-        });
+            By::Function | By::Type | By::Process => (frame.function, 0),
+        };
+        keys.push(*numbers.entry(key).or_insert_with(|| {
+            frames.push(number);
+            frames.len() as u32 - 1
+        }));
     }
-    let mut labels = labels.labels;
-    let mut totals = inclusive::by_key(profile, stacks, &keys, labels.len());
-    let none = stacks[NodeId::ROOT.index()];
-    labels.push((NO_STACK.to_owned(), String::new(), 0));
-    totals.push(KeyTotals {
+    drop((numbers, files));
+    let none = stacks.of(NodeId::ROOT.index());
+    let totals = ByKey::of(profile, stacks, &keys, frames.len());
+    let count = frames.len();
+    let rows = frames.into_iter().enumerate();
+    let rows = rows.filter_map(move |(key, frame)| {
+        let frame = &profile.frames[frame as usize];
+        let function = &profile.functions[frame.function as usize];
+        let totals = totals.get(key)?;
+        let name = function.name.as_str();
+        let (name, line) = match by {
+            By::Line => (name, frame.line),
+            By::File => (file_name(function), 0),
+            By::Function | By::Type | By::Process => (name, function.first_line),
+        };
+        Some((key, (name.into(), function.file.as_str(), line), totals))
+    });
+    let none = KeyTotals {
         own: none,
         total: none,
-    });
-    (labels, totals)
+    };
+    let none = (count, (NO_STACK.into(), "", 0), none);
+    Box::new(rows.chain([none]))
+}
+
+/// The file of a function, as the row of the file is named.
+fn file_name(function: &Function) -> &str {
+    match function.file.as_str() {
+        "" if fold::is_name(&function.name) => &function.name,
+        "" => NO_FILE,
+        file => file,
+    }
 }

@@ -118,26 +118,29 @@ fn gil_held(profile: &Profile) -> Option<f64> {
 }
 
 fn rows(profile: &Profile, clock: &Clock, by: By) -> Vec<TimeRow> {
-    let (labels, totals) = match by {
-        By::Process => processes::labelled(profile, &time::processes(profile)),
-        _ => by_frame(profile, &time::stacks(profile), by),
+    let processes = time::processes(profile);
+    let labelled = match by {
+        By::Process => processes::labelled(profile, &processes),
+        _ => by_frame(profile, time::stacks(profile), by),
     };
-    let row = |((name, file, line), totals): (Label, KeyTotals<TimeTotals>)| TimeRow {
-        name,
-        file,
-        line,
-        samples: totals.own.samples,
-        total_samples: totals.total.samples,
-        self_time: clock.time(totals.own.time),
-        total_time: clock.time(totals.total.time),
-        share: clock.share(totals.own.time),
-    };
-    let rows = labels.into_iter().zip(totals);
-    let seen = rows.filter(|(_, totals)| totals.total.samples > 0);
+    let row =
+        |(_, (name, file, line), totals): (usize, Label<'_>, KeyTotals<TimeTotals>)| TimeRow {
+            name: name.into_owned(),
+            file: file.to_owned(),
+            line,
+            samples: totals.own.samples,
+            total_samples: totals.total.samples,
+            self_time: clock.time(totals.own.time),
+            total_time: clock.time(totals.total.time),
+            share: clock.share(totals.own.time),
+        };
+    let seen = labelled.filter(|(_, _, totals)| totals.total.samples > 0);
     let mut rows: Vec<TimeRow> = seen.map(row).collect();
     rows.sort_by(|one, other| {
         let size = |row: &TimeRow| (row.samples, row.total_samples);
-        let label = |row: &TimeRow| (row.name.clone(), row.file.clone(), row.line);
+        fn label(row: &TimeRow) -> (&str, &str, u32) {
+            (&row.name, &row.file, row.line)
+        }
         let largest_first = size(other).cmp(&size(one));
         largest_first.then_with(|| label(one).cmp(&label(other)))
     });

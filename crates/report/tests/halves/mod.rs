@@ -2,7 +2,7 @@
 
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::model::Shape;
-use nthbyte_profile::{Halves, Profile};
+use nthbyte_profile::{Halves, Halving, Profile};
 
 /// What was alive at a time, in bytes, by one half of the samples, which has twice the period; and the variance of that.
 fn alive(profile: &Profile, time: Nanos, half: fn(Halves) -> u32) -> (f64, f64) {
@@ -10,9 +10,10 @@ fn alive(profile: &Profile, time: Nanos, half: fn(Halves) -> u32) -> (f64, f64) 
         let sample = profile.samples.get(id);
         sample.time <= time && sample.freed.is_none_or(|freed| freed > time)
     });
+    let halving = Halving::of(profile);
     let samples = ids.map(|id| {
         let shape = profile.samples.get(id).shape;
-        let points = half(profile.halves(id));
+        let points = half(halving.halves(profile, id));
         let sampling = profile.sampling(shape.sampling).of_half();
         let weight = sampling.weight(&Shape { points, ..shape });
         let bytes = if points > 0 { weight.bytes } else { 0.0 };

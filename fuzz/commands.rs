@@ -1,0 +1,159 @@
+//! What each command makes of a profile, with a bound on its memory and on the bytes that it writes: for the fuzz target
+//! `commands`, and for `crates/cli/tests/memory_bound.rs`, which compiles it too.
+
+use std::io::{self, Write};
+
+use nthbyte_formats::{collapsed, firefox, pprof, speedscope};
+use nthbyte_profile::{Profile, Reader};
+use nthbyte_report::explain::Asked;
+use nthbyte_report::{
+    At, By, Diff, Explanation, Leaks, Memory, Selected, Sort, Summary, Tree, diff, flamegraph, fold,
+};
+
+use super::allocator::most_during;
+
+/// A command takes at most so many bytes for each byte of the uncompressed events.
+const EACH_BYTE: u64 = 40;
+
+/// Those that take more of some files: they judge each site of a file by itself, and a file may have as many sites as
+/// samples. A comparison reads two files.
+const DEARER: [(&str, u64); 3] = [("explain", 130), ("leaks", 120), ("diff", 200)];
+
+/// Counts the bytes that are written.
+#[derive(Default)]
+struct Sink(u64);
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+type Command = fn(&mut Profile, &mut Sink) -> io::Result<()>;
+
+/// All of them, by name.
+const COMMANDS: [(&str, Command); 14] = [
+    ("load", |_, _| Ok(())),
+    ("summary", |profile, out| {
+        summary(profile, By::Function, out)
+    }),
+    ("summary --by line", |profile, out| {
+        summary(profile, By::Line, out)
+    }),
+    ("summary --by file", |profile, out| {
+        summary(profile, By::File, out)
+    }),
+    ("summary --by type", |profile, out| {
+        summary(profile, By::Type, out)
+    }),
+    ("tree", |profile, out| {
+        fold::fold(profile);
+        let text = match profile.samples.is_empty() {
+            true => Tree::of_time(profile, 60).render(80),
+            false => Tree::of(profile, 60).render(80),
+        };
+        out.write_all(text.as_bytes())
+    }),
+    ("explain", |profile, out| {
+        let memory = Memory::of(profile, At::Peak).ok();
+        let explanation = Explanation::with_memory(profile, &Asked::default(), memory.as_ref());
+        out.write_all(explanation.render(80).as_bytes())
+    }),
+    ("leaks", |profile, out| {
+        Ok(serde_json::to_writer(
+            out,
+            &Leaks::of_one("", profile, false),
+        )?)
+    }),
+    ("diff", |profile, out| {
+        let sides = std::slice::from_ref(profile);
+        let mut diff = Diff::of(sides, sides, &diff::Options::default());
+        diff.truncate(20);
+        out.write_all(diff.render(80).as_bytes())
+    }),
+    ("flamegraph", |profile, out| {
+        let memory = Memory::over_time(profile, flamegraph::MOMENTS);
+        flamegraph::write_with_memory(profile, &memory, out, &mut |_, _| ())
+    }),
+    ("export --to firefox", |profile, out| {
+        firefox::write(profile, out, &mut |_, _| ())
+    }),
+    ("export --to pprof", |profile, out| {
+        pprof::write(profile, out, &mut |_, _| ())
+    }),
+    ("export --to speedscope", |profile, out| {
+        speedscope::write(profile, out, &mut |_, _| ())
+    }),
+    ("export --to collapsed", |profile, out| {
+        collapsed::write(profile, out, &mut |_, _| ())
+    }),
+];
+
+fn summary(profile: &mut Profile, by: By, out: &mut Sink) -> io::Result<()> {
+    fold::fold(profile);
+    let summary = Summary::first_rows(profile, by, Selected::everything(), Sort::Own, 20);
+    let text = match summary.is_of_time_only() {
+        true => summary.render_time(80),
+        false => summary.render(80),
+    };
+    out.write_all(text.as_bytes())
+}
+
+/// The bytes of the events of a file, uncompressed; `None` if it is no profile.
+fn bytes_of_events(file: &[u8]) -> Option<u64> {
+    let mut reader = Reader::from_reader(file).ok()?;
+    while let Some(mut block) = reader.next_block().ok()? {
+        while block.next_event().is_some() {}
+    }
+    Some(reader.bytes_unpacked())
+}
+
+/// What a command made of a file.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its name.
+    pub command: &'static str,
+    /// The most memory that it took, in bytes.
+    pub memory: u64,
+    /// The bytes that it wrote.
+    pub written: u64,
+    /// The bytes of the events that it read, uncompressed.
+    pub events: u64,
+}
+
+impl Outcome {
+    /// Whether it took at most `floor` bytes and [`EACH_BYTE`] (or what it is [`DEARER`] by) for each byte of the events, and
+    /// wrote at most a hundred times as much.
+    pub fn is_within(&self, floor: u64) -> bool {
+        let dearer = DEARER.iter().find(|(name, _)| *name == self.command);
+        let bound = floor + dearer.map_or(EACH_BYTE, |(_, each)| *each) * self.events;
+        self.memory <= bound && self.written <= 100 * bound
+    }
+}
+
+/// Puts a file through all commands.
+pub fn all(file: &[u8]) -> Vec<Outcome> {
+    let Some(events) = bytes_of_events(file) else {
+        return Vec::new();
+    };
+    let run = |&(name, command): &(&'static str, Command)| {
+        let (written, memory) = most_during(|| {
+            let mut out = Sink::default();
+            let mut profile = Profile::read(file).expect("it was read before");
+            command(&mut profile, &mut out).expect("a sink takes everything");
+            out.0
+        });
+        Outcome {
+            command: name,
+            memory: memory as u64,
+            written,
+            events,
+        }
+    };
+    COMMANDS.iter().map(run).collect()
+}

@@ -1,0 +1,37 @@
+//! Memory and output of each command, for files that no program writes. A large seed is `cargo fuzz run commands FILE.nthb`.
+#![no_main]
+
+#[path = "../allocator.rs"]
+mod allocator;
+#[path = "../commands.rs"]
+mod commands;
+#[path = "../crafted.rs"]
+mod crafted;
+
+use nthbyte_profile::{MAGIC, Reader};
+
+#[global_allocator]
+static ALLOCATOR: allocator::Counting = allocator::Counting;
+
+/// What a command may take without a profile.
+const FLOOR: u64 = 64 << 20;
+
+/// There is at most so much of anything in a made-up file.
+const MOST: u32 = 1 << 20;
+
+/// The header of a profile in which nothing happened.
+const HEADER: &[u8] = include_bytes!("../corpus/file/empty");
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let made_up;
+    let file = if data.starts_with(&MAGIC) {
+        data
+    } else {
+        let reader = Reader::from_reader(HEADER).expect("the header is right");
+        made_up = crafted::Crafted::of(data, MOST).file(reader.meta());
+        &made_up
+    };
+    for outcome in commands::all(file) {
+        assert!(outcome.is_within(FLOOR), "{outcome:?}");
+    }
+});
