@@ -277,12 +277,13 @@ bench: system build/bench/installed build/page/driver
 	build/bench/bin/python bench/run.py $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 # The pages that `make bench` writes, from the measurements in docs/.
-test-bench: .venv/ready
-	$(BIN)/python -m pytest --noconftest --numprocesses=0 tests/bench
+test-bench: .venv/ready build/bench/ready
+	$(BIN)/python -m pytest --noconftest --numprocesses=0 tests/bench -k "not quick"
 
 # Every experiment of `make bench`, each as short as can be.
-test-experiments:
+test-experiments: .venv/ready
 	@$(MAKE) --no-print-directory bench QUICK=1
+	$(BIN)/python -m pytest --noconftest --numprocesses=0 tests/bench
 
 # Instructions and cache misses of the programs, with valgrind. It takes hours, but every run gives the same counts.
 count: system build/bench/installed
