@@ -304,6 +304,9 @@ def begin(
     with _turn:
         agent = load()
         path = agent.claim(config["output"], force, kept)
+        if os.fsencode(path) == os.fsencode(config["output"]):
+            # The same file, as the caller spells it: where the locale is not UTF-8, it may be spelt in two ways.
+            path = config["output"]
         config = {**config, "output": path}
         has_begun = False
         try:
