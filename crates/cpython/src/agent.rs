@@ -175,7 +175,7 @@ pub fn stop(gil: &mut Gil) -> Option<Outcome> {
     let lost = own.as_ref().map_or(totals.lost, |own| own.lost);
     session.lost(LostKind::Allocations, lost + agent.cell.missed.take());
     drop(agent);
-    Some(session.finish(own.map(|own| own.requested)))
+    Some(session.finish(own.map(|own| own.counted)))
 }
 
 /// Refuses options of the command line that this agent does not support.

@@ -36,7 +36,8 @@ impl Profile {
     }
 
     /// Keeps the allocation samples of one domain, or of all. The agent counts only what the interpreter's heap
-    /// allocates. So where samples of native memory stay, the count is removed.
+    /// allocates. So where samples of native memory stay, the count of all bytes is removed, and where no others stay, that of
+    /// blocks.
     pub fn keep_domain(&mut self, domain: Option<Domain>) {
         let mut left = Samples::default();
         let mut has_native = false;
@@ -62,6 +63,9 @@ impl Profile {
         if domain.is_some() {
             self.samples = left;
             self.keep_arenas(&kept);
+        }
+        if domain == Some(Domain::Native) {
+            self.forget_counted();
         }
         if has_native || domain == Some(Domain::Native) {
             self.forget_counts();

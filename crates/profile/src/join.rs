@@ -47,8 +47,12 @@ impl Profile {
         let processes = &mut self.processes;
         self.end = processes.iter().map(|of| of.end).max().unwrap_or_default();
         self.complete = processes.iter().all(|process| process.complete);
-        let mut allocated = processes.iter().map(|process| process.allocated);
-        self.allocated = allocated.try_fold(0_u64, |sum, one| Some(sum.saturating_add(one?)));
+        let sum = |of: fn(&Process) -> Option<u64>| {
+            let mut of_all = processes.iter().map(of);
+            of_all.try_fold(0_u64, |sum, one| Some(sum.saturating_add(one?)))
+        };
+        self.allocated = sum(|process| process.allocated);
+        self.counted = sum(|process| process.counted);
         if let Some(first) = processes.first() {
             self.meta = first.meta.clone();
         }

@@ -225,6 +225,12 @@ impl<W: Write> File<'_, W> {
                 }
             }
         }
+        if let (false, Some(counted)) = (self.has_several(), self.profile.counted) {
+            self.out.write(&Event::Extension(Extension {
+                kind: extension::COUNTED,
+                bytes: &extension::counted(counted),
+            }))?;
+        }
         self.compositions()?;
         for &(kind, count) in &self.profile.lost {
             self.out.write(&Event::Lost(kind, count))?;

@@ -219,8 +219,13 @@ pub struct Profile {
     pub end: Nanos,
     /// Whether the session ended normally (with an `End` event).
     pub complete: bool,
-    /// All allocated bytes, sampled or not, if the agent counted them until the end of the session.
+    /// All bytes that the interpreter's heap was asked for, sampled or not, if the agent counted until the end of the
+    /// session. CPython's heap counts blocks: this is `counted`, times the part that was asked for, which is estimated from
+    /// the samples.
     pub allocated: Option<u64>,
+    /// Bytes of the blocks that the interpreter's heap handed out: sizes rounded up to that of the block. Counted, so exact;
+    /// `None` if the agent did not count until the end of the session. What native code allocated is in neither.
+    pub counted: Option<u64>,
     /// The parts that could not be read.
     pub damage: Vec<Damage>,
 }
@@ -267,6 +272,7 @@ impl Profile {
             end: Nanos(0),
             complete: false,
             allocated: None,
+            counted: None,
             damage: Vec::new(),
         }
     }

@@ -14,8 +14,10 @@ use crate::event::{Memory, Nanos};
 use crate::meta::Meta;
 use crate::varint::{put, take};
 
-/// Kinds of events about processes. The first two and the last one are in merged files only.
+/// Kinds of events about processes. The first two and `LOST` are in merged files only.
 pub mod extension {
+    use crate::varint::put;
+
     /// A process, as JSON: the threads that are defined after it belong to it.
     pub(crate) const PROCESS: u8 = 64;
     /// Memory totals of one process.
@@ -26,6 +28,16 @@ pub mod extension {
     pub const NOTE: u8 = 67;
     /// How many samples were lost for each [`LOST_UNIT`](crate::model::LOST_UNIT) of the samples from here on.
     pub(crate) const LOST: u8 = 68;
+    /// What the heap has counted, at the end of a session: [`counted`].
+    pub const COUNTED: u8 = 69;
+
+    /// The bytes of an event [`COUNTED`]: those of all blocks that the heap handed out, as a number of variable length.
+    #[must_use]
+    pub fn counted(bytes: u64) -> Vec<u8> {
+        let mut event = Vec::new();
+        put(&mut event, bytes);
+        event
+    }
 }
 
 /// The largest total size of the JSON for the processes of one file, in bytes. It limits the memory
@@ -64,6 +76,9 @@ pub struct Process {
     /// All allocated bytes, if the agent counted them until the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated: Option<u64>,
+    /// See [`Profile::counted`](crate::Profile::counted).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<u64>,
     /// What ended the process or its session early, if the agent could tell: a signal, or a full disk. One line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<String>,
@@ -114,6 +129,7 @@ impl Process {
             end: start,
             complete: false,
             allocated: None,
+            counted: None,
             ended_by: None,
             lost: 0,
             memory: Vec::new(),

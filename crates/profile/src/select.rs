@@ -21,10 +21,19 @@ impl Profile {
         });
         self.keep_arenas(&kept);
         if self.samples.len() < before {
+            self.forget_counted();
             self.allocated = None;
             for process in &mut self.processes {
                 process.allocated = None;
             }
+        }
+    }
+
+    /// The samples are no longer those of all counted blocks.
+    pub(crate) fn forget_counted(&mut self) {
+        self.counted = None;
+        for process in &mut self.processes {
+            process.counted = None;
         }
     }
 

@@ -82,6 +82,51 @@ fn not_more_notes_are_read_than_a_report_can_show() {
     assert_eq!(read(writer).processes[0].meta.notes.len(), 32);
 }
 
+/// What a heap counted holds if nothing came after it, and stays as long as all samples do.
+#[test]
+fn a_count_of_blocks_is_that_of_a_whole_session() {
+    use nthbyte_profile::Domain;
+    use nthbyte_profile::event::End;
+
+    let begun = || {
+        let mut writer = writer();
+        writer.write(&THREAD).expect("memory");
+        writer.write(&allocation(0)).expect("memory");
+        let counted = nthbyte_profile::extension::counted(u64::MAX - 1);
+        let counted = extension(nthbyte_profile::extension::COUNTED, &counted);
+        writer.write(&counted).expect("memory");
+        writer
+    };
+    assert_eq!(read(begun()).counted, None);
+    let end = End {
+        time: Nanos(9),
+        allocated: Some(5),
+    };
+    let file = begun().finish(end).expect("memory");
+    let whole = Profile::read(&file[..]).expect("a profile");
+    let counts = |profile: &Profile| (profile.counted, profile.processes[0].counted);
+    let counted = Some(u64::MAX - 1);
+    assert_eq!(counts(&whole), (counted, counted));
+    let mut again = Vec::new();
+    whole.write(&mut again, |_| ()).expect("memory");
+    assert_eq!(
+        Profile::read(&again[..]).expect("a profile").counted,
+        counted
+    );
+    for (domain, kept) in [
+        (None, counted),
+        (Some(Domain::Python), counted),
+        (Some(Domain::Native), None),
+    ] {
+        let mut part = whole.clone();
+        part.keep_domain(domain);
+        assert_eq!(counts(&part), (kept, kept), "{domain:?}");
+    }
+    let mut part = whole.clone();
+    part.retain_samples(|_| false);
+    assert_eq!(counts(&part), (None, None));
+}
+
 #[test]
 fn what_ended_a_file_replaces_its_end() {
     let mut writer = writer();

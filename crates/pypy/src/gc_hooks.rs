@@ -19,7 +19,7 @@ use nthbyte_profile::event::{
 use nthbyte_profile::{Distances, Method, Source};
 
 use crate::bounded_lock::BoundedLock;
-use nthbyte_session::{Config, KeyMap, Outcome, PerEpoch, Recording, Session, guarded};
+use nthbyte_session::{Config, Counted, KeyMap, Outcome, PerEpoch, Recording, Session, guarded};
 
 struct Sampling {
     session: Session,
@@ -115,7 +115,11 @@ pub fn stop() -> Option<Outcome> {
         .map(|recording| recording.epoch());
     let allocated = epoch
         .map(|epoch| (*sampling.collections.of(epoch) + sampling.uncounted) * sampling.nursery);
-    Some(sampling.session.finish(allocated))
+    let counted = allocated.map(|allocated| Counted {
+        allocated,
+        blocks: None,
+    });
+    Some(sampling.session.finish(counted))
 }
 
 impl Sampling {

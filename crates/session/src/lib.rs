@@ -146,7 +146,7 @@ pub use guard::guarded;
 pub use interner::{Appearance, Epoch, KeyMap, KnownType, PerEpoch};
 pub use keeper::{Keeper, set_keeper, set_preparer};
 pub use os_thread::{in_own_thread, is_writer_thread};
-pub use outcome::{Outcome, copy_text};
+pub use outcome::{Counted, Outcome, copy_text};
 pub use rate::Rate;
 pub use recording::{Recording, is_recording_here, record_now};
 #[cfg(feature = "test-seams")]

@@ -6,6 +6,15 @@ use std::path::PathBuf;
 /// The note of an [`Outcome`] whose session ended with a panic.
 pub(crate) const INTERNAL_ERROR: &str = "an error inside nthbyte ended the sampling early";
 
+/// What a host has counted by the end of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Bytes that the program asked for: exact, or estimated from `blocks`.
+    pub allocated: u64,
+    /// Bytes of the blocks that the heap handed out for them, if it counted each. Exact.
+    pub blocks: Option<u64>,
+}
+
 /// The result of a session. Python code receives it as [text](Self::to_text).
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
@@ -17,7 +26,7 @@ pub struct Outcome {
     pub time_samples: u64,
     /// Events dropped.
     pub lost: u64,
-    /// Bytes allocated during the session, sampled or not. `None` where the host cannot count them.
+    /// Bytes allocated during the session, sampled or not: see [`Counted::allocated`]. `None` where the host cannot count them.
     pub bytes_allocated: Option<u64>,
     /// Whether the profile's file took nothing for some seconds. Whoever looks into its folder may wait for ever.
     pub is_stalled: bool,

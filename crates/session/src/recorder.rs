@@ -8,7 +8,7 @@ use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use nthbyte_profile::event::{Code, CodeId, End, LabelSetId, LostKind, Nanos, Node, SourceId};
+use nthbyte_profile::event::{Code, CodeId, LabelSetId, LostKind, Nanos, Node, SourceId};
 use nthbyte_profile::meta::Unit;
 use nthbyte_profile::{Distances, MAGIC, Meta};
 
@@ -20,12 +20,12 @@ use crate::fork_state::ToDo;
 use crate::interner::{Interner, Naming};
 use crate::keeper;
 use crate::native;
-use crate::outcome::Outcome;
+use crate::outcome::{Counted, Outcome};
 use crate::pace::{Kind, Pace, Periods, Timed};
 use crate::record::{Bulky, Record, text};
 use crate::registry::Slot;
 use crate::ring::Ring;
-use crate::writer::{Drain, Writer};
+use crate::writer::{Drain, LastWords, Writer};
 
 /// The longest time that the writer thread sleeps while samples arrive.
 const WAKE_AFTER: Nanos = Nanos(250_000_000);
@@ -474,17 +474,17 @@ impl Recorder {
     }
 
     /// Writes everything recorded and closes the file.
-    pub(crate) fn finish(self, allocated: Option<u64>) -> Outcome {
-        let end = End {
+    pub(crate) fn finish(self, counted: Option<Counted>) -> Outcome {
+        let end = LastWords {
             time: self.clock.now(),
-            allocated,
+            counted,
         };
         let unfinished = Outcome {
             path: Some(self.path.clone()),
             samples: self.samples.into(),
             time_samples: 0,
             lost: 0,
-            bytes_allocated: allocated,
+            bytes_allocated: counted.map(|counted| counted.allocated),
             is_stalled: false,
             notes: Vec::new(),
         };

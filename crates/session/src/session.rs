@@ -29,7 +29,7 @@ use crate::cancellation::uncancelled;
 use crate::config::Config;
 use crate::guard;
 use crate::keeper;
-use crate::outcome::{INTERNAL_ERROR, Outcome};
+use crate::outcome::{Counted, INTERNAL_ERROR, Outcome};
 use crate::recorder::Recorder;
 use crate::recording::{self, Recording, begin_with_lock, child_has_memory};
 use crate::registry::{self, Slot, Status};
@@ -157,15 +157,15 @@ impl Session {
         was_known
     }
 
-    /// Ends the session: writes everything recorded and closes the file. Later recordings do nothing. `allocated` is
-    /// the number of bytes that this process allocated during the session.
+    /// Ends the session: writes everything recorded and closes the file. Later recordings do nothing. `counted`
+    /// is what this process allocated during the session.
     ///
     /// Waits for the writer thread as long as it makes progress. If it makes none for some seconds, the profile stays
     /// without its end.
-    pub fn finish(&self, allocated: Option<u64>) -> Outcome {
+    pub fn finish(&self, counted: Option<Counted>) -> Outcome {
         let recorder = self.take_recorder(false);
         recorder.map_or_else(Outcome::default, |recorder| {
-            self.finish_with(recorder, allocated)
+            self.finish_with(recorder, counted)
         })
     }
 
@@ -184,10 +184,10 @@ impl Session {
         Some(self.finish_with(recorder, None))
     }
 
-    fn finish_with(&self, recorder: Recorder, allocated: Option<u64>) -> Outcome {
+    fn finish_with(&self, recorder: Recorder, counted: Option<Counted>) -> Outcome {
         let failed = self.slot.has_failed();
         self.slot.set_status(Status::Finished);
-        let mut outcome = uncancelled(|| recorder.finish(allocated));
+        let mut outcome = uncancelled(|| recorder.finish(counted));
         // Only now: a worker may get SIGTERM while it ends by itself (`Pool.terminate()`).
         termination::unwatch();
         if failed && outcome.path.is_some() {

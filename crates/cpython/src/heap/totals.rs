@@ -4,6 +4,7 @@ use std::ffi::c_void;
 
 use nthbyte_heap::{Heap, Statistics};
 use nthbyte_profile::event::{Memory, Nanos};
+use nthbyte_session::Counted;
 
 /// The age at which totals are taken again with a sample, between collections.
 const MEMORY_AGE: Nanos = Nanos(100_000_000);
@@ -25,8 +26,8 @@ pub struct Totals {
 
 /// What a process did itself, without what its parent did before the fork.
 pub struct Own {
-    /// Bytes that it requested.
-    pub requested: u64,
+    /// Bytes of the blocks that it took, and the part of them that it requested.
+    pub counted: Counted,
     /// Samples that the heap has lost.
     pub lost: u64,
 }

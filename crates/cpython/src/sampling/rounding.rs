@@ -2,6 +2,7 @@
 
 use nthbyte_profile::event::Allocation;
 use nthbyte_sampling::{Distances, Period, Weight};
+use nthbyte_session::Counted;
 
 /// The ratio of block sizes to requested sizes, from the samples so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,6 +18,15 @@ impl Rounding {
         let blocks = Weight::of(Distances::Exponential, period, block, block, 1).bytes;
         self.set_aside += blocks;
         self.requested += blocks * (sample.size as f64 / sample.block.max(1) as f64);
+    }
+
+    /// What was allocated. The heap counts only blocks, to keep its fast path short; the samples tell which part of them was
+    /// requested.
+    pub fn counted(&self, bytes_in_blocks: u64) -> Counted {
+        Counted {
+            allocated: self.requested(bytes_in_blocks),
+            blocks: Some(bytes_in_blocks),
+        }
     }
 
     /// The bytes that were requested, of the bytes in blocks.

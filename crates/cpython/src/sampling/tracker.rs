@@ -141,7 +141,9 @@ impl Tracker {
         let own = self.record(LostKind::Other, |program, profile, recording| {
             program.settle(profile, recording, None);
             Own {
-                requested: profile.requested(counted.allocated),
+                counted: profile
+                    .rounding
+                    .counted(profile.totals.own(counted.allocated)),
                 lost: profile.totals.own_lost(counted.lost),
             }
         });
@@ -470,12 +472,6 @@ impl Profile {
         self.tokens.make_stale();
         self.pending = None;
         self.rounding = Rounding::default();
-    }
-
-    /// Estimates the bytes that this process requested from the bytes in blocks. The heap counts only blocks, to keep
-    /// its fast path short; the samples give the ratio.
-    fn requested(&self, bytes_in_blocks: u64) -> u64 {
-        self.rounding.requested(self.totals.own(bytes_in_blocks))
     }
 
     fn memory(&mut self, now: Nanos) -> nthbyte_profile::event::Memory {

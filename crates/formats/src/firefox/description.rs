@@ -147,8 +147,8 @@ fn extra(export: &Export<'_>) -> Value {
         .ids()
         .map(|id| weights[samples.shape_id(id).0 as usize].bytes);
     sampling.bytes("Allocated, estimated", bytes.sum::<f64>().round() as u64);
-    if let Some(allocated) = profile.allocated {
-        sampling.bytes("Allocated, counted", allocated);
+    if let Some(counted) = profile.counted {
+        sampling.bytes("Allocated in blocks, counted", counted);
     }
     sampling.number("Time samples", profile.cpu.len() as u64);
     if let Some(hz) = profile.time_hz().map(f64::round) {

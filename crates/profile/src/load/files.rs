@@ -9,6 +9,7 @@ use crate::event::{End, Extension, Memory, Nanos, SampleId};
 use crate::meta::Meta;
 use crate::model::{Damage, Profile};
 use crate::processes::{self, Process, ProcessId, extension};
+use crate::varint::take;
 
 /// The longest text that says what ended a process, in bytes.
 const LONGEST_REASON: usize = 1 << 10;
@@ -65,6 +66,7 @@ impl Loader {
             extension::PROCESS_MEMORY => self.process_memory(extension.bytes),
             extension::ENDED_BY => self.ended_by(extension.bytes),
             extension::NOTE => self.note(extension.bytes),
+            extension::COUNTED => self.counted(extension.bytes),
             composition::COMPOSITION => self.composition(extension.bytes),
             composition::ARENAS => self.arenas(extension.bytes),
             activity::ACTIVITY => self.activity(extension.bytes),
@@ -111,6 +113,13 @@ impl Loader {
         if notes.len() < MOST_NOTES && notes.iter().all(|known| *known != text) {
             notes.push(text.into_owned());
         }
+        Some(())
+    }
+
+    /// Reads what the heap has counted.
+    fn counted(&mut self, mut bytes: &[u8]) -> Option<()> {
+        let process = self.profile.processes.get_mut(self.process.index())?;
+        process.counted = Some(take(&mut bytes)?);
         Some(())
     }
 
@@ -204,6 +213,8 @@ impl Loader {
             process.end = end.max(self.last_time);
             process.complete = session.end.is_some();
             process.allocated = session.end.and_then(|end| end.allocated);
+            // Without an end, blocks came after the count.
+            process.counted = process.counted.filter(|_| process.complete);
             process.memory = session.memory;
             if let (true, Some(reason)) = (process.complete, &process.ended_by) {
                 let note = format!("process {} was ended by {reason}", process.meta.pid);

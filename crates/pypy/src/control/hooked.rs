@@ -7,7 +7,7 @@ use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, Sampler};
 
 use nthbyte_profile::event::LostKind;
-use nthbyte_session::{Config, Outcome, RUNNING_ALREADY, Rate, Session, native};
+use nthbyte_session::{Config, Counted, Outcome, RUNNING_ALREADY, Rate, Session, native};
 
 use super::python::{self, Request, Settings, allocate};
 use crate::binary::{CallSite, Collector, Detour, Library, MemoryMap, Redirect, entry};
@@ -266,7 +266,10 @@ impl Running {
         ticks::record_waiting();
         drop(remains.vmprof);
         python::keep_types(std::mem::take(&mut remains.types));
-        let mut outcome = remains.session.finish(Some(remains.allocated));
+        let mut outcome = remains.session.finish(Some(Counted {
+            allocated: remains.allocated,
+            blocks: Some(remains.allocated),
+        }));
         outcome.notes.extend(remains.notes);
         outcome.notes.append(&mut self.notes);
         outcome

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use nthbyte_profile::activity;
 use nthbyte_profile::composition::{self, encode_arenas};
 use nthbyte_profile::event::{Allocation, End, Event, Extension, Memory, Nanos, SourceId};
-use nthbyte_profile::{Composition, Meta, Writer};
+use nthbyte_profile::{Composition, Meta, Writer, extension};
 use rtrb::Consumer;
 
 use super::arenas::Arenas;
 use super::file::{create, describe};
 use super::pending::Pending;
-use super::thread::Shared;
+use super::thread::{LastWords, Shared};
 use crate::clock::Clock;
 use crate::composition::Composer;
 use crate::keeper;
@@ -222,13 +222,7 @@ impl Drain {
     /// Records how busy the process is, if that is due.
     fn record_activity(&mut self, is_last: bool, shared: &Shared) {
         if let Some(activity) = self.activity.reading(self.clock.now(), is_last) {
-            self.write(
-                &Event::Extension(Extension {
-                    kind: activity::ACTIVITY,
-                    bytes: &activity.encode(0),
-                }),
-                shared,
-            );
+            self.write_extension(activity::ACTIVITY, &activity.encode(0), shared);
         }
     }
 
@@ -255,13 +249,7 @@ impl Drain {
 
     fn write_composition(&mut self, composition: &Composition, shared: &Shared) {
         let bytes = composition.encode(0);
-        self.write(
-            &Event::Extension(Extension {
-                kind: composition::COMPOSITION,
-                bytes: &bytes,
-            }),
-            shared,
-        );
+        self.write_extension(composition::COMPOSITION, &bytes, shared);
     }
 
     /// Takes all records from the ring and writes them, so that the thread can stop.
@@ -296,13 +284,7 @@ impl Drain {
     fn flush(&mut self, shared: &Shared) {
         self.flushed = Instant::now();
         for runs in self.arenas.take().chunks(composition::MOST_RUNS) {
-            self.write(
-                &Event::Extension(Extension {
-                    kind: composition::ARENAS,
-                    bytes: &encode_arenas(runs),
-                }),
-                shared,
-            );
+            self.write_extension(composition::ARENAS, &encode_arenas(runs), shared);
         }
         for (kind, events) in shared.lost.take() {
             if events > 0 {
@@ -370,16 +352,24 @@ impl Drain {
     }
 
     /// Writes the remaining data and the end. Also returns a descriptor that the program's table still has.
-    pub(super) fn finish(mut self, shared: &Shared, end: End) -> (Outcome, Option<HostDescriptor>) {
+    pub(super) fn finish(
+        mut self,
+        shared: &Shared,
+        end: LastWords,
+    ) -> (Outcome, Option<HostDescriptor>) {
         self.work(shared);
         self.record_resident(shared, true);
+        let counted = end.counted.and_then(|counted| counted.blocks);
+        if let (Some(bytes), Sink::Open(_)) = (counted, &self.sink) {
+            self.write_extension(extension::COUNTED, &extension::counted(bytes), shared);
+        }
         self.flush(shared);
         let mut outcome = Outcome {
             path: Some(self.path.clone()),
             samples: self.counted.memory,
             time_samples: self.counted.time,
             lost: self.lost,
-            bytes_allocated: end.allocated,
+            bytes_allocated: end.counted.map(|counted| counted.allocated),
             is_stalled: false,
             notes: Vec::new(),
         };
@@ -387,6 +377,10 @@ impl Drain {
             Sink::Later(_) => return (Outcome::default(), None),
             Sink::Failed(error) => outcome.notes.push(error),
             Sink::Open(writer) => {
+                let end = End {
+                    time: end.time,
+                    allocated: outcome.bytes_allocated,
+                };
                 if let Err(error) = writer.finish(end) {
                     outcome.notes.push(describe(&self.path, &error));
                 }
@@ -407,6 +401,10 @@ impl Drain {
     /// Whether there is no file, and no data for one.
     pub(super) fn has_nothing(&self, shared: &Shared) -> bool {
         matches!(self.sink, Sink::Later(_)) && self.ring.slots() == 0 && shared.lost.is_empty()
+    }
+
+    fn write_extension(&mut self, kind: u8, bytes: &[u8], shared: &Shared) {
+        self.write(&Event::Extension(Extension { kind, bytes }), shared);
     }
 
     fn write(&mut self, event: &Event<'_>, shared: &Shared) {

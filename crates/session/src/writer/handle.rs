@@ -6,10 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use nthbyte_profile::event::End;
-
 use super::drain::Drain;
-use super::thread::{self, Left, Request, Shared};
+use super::thread::{self, LastWords, Left, Request, Shared};
 use crate::lost::Lost;
 use crate::os_thread::{self, OsThread};
 use crate::outcome::{INTERNAL_ERROR, Outcome};
@@ -203,7 +201,7 @@ impl Writer {
     }
 
     /// Writes all data and the end of the profile, and closes the file. Returns `unfinished` if that takes too long.
-    pub(crate) fn finish(mut self, end: End, unfinished: Outcome) -> Outcome {
+    pub(crate) fn finish(mut self, end: LastWords, unfinished: Outcome) -> Outcome {
         // Each step needs other pages than the one before, and the program's memory may be at its peak.
         image::release_again();
         self.shared.set_end(end);

@@ -23,3 +23,4 @@ pub(crate) use drain::Drain;
 pub(crate) use handle::{LONGEST_WAIT, Writer};
 #[cfg(test)]
 pub(crate) use pending::Pending;
+pub(crate) use thread::LastWords;

@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use nthbyte_profile::event::{End, Nanos};
+use nthbyte_profile::event::Nanos;
 
 use super::drain::Drain;
 use crate::exit;
 use crate::keeper;
 use crate::lost::Lost;
 use crate::os_thread::{self, OsThread};
-use crate::outcome::Outcome;
+use crate::outcome::{Counted, Outcome};
 use crate::pace::Spent;
 use crate::preload;
 use crate::process::{HostDescriptor, image};
@@ -32,9 +32,16 @@ const BETWEEN_RELEASES: Duration = Duration::from_millis(500);
 const LONGEST_RECORDING: u32 = 400;
 const LONGEST_TO_RECORD: Duration = Duration::from_millis(2500);
 
-const NO_END: End = End {
+/// What the writer thread writes of the end of a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastWords {
+    pub(crate) time: Nanos,
+    pub(crate) counted: Option<Counted>,
+}
+
+const NO_END: LastWords = LastWords {
     time: Nanos(0),
-    allocated: None,
+    counted: None,
 };
 
 /// A request to the thread.
@@ -76,7 +83,7 @@ pub(crate) struct Shared {
 
 #[derive(Default)]
 struct Exchange {
-    end: Option<End>,
+    end: Option<LastWords>,
     left: Option<Left>,
 }
 
@@ -134,7 +141,7 @@ impl Shared {
     }
 
     /// Sets the end of the profile, for the request to finish it.
-    pub(super) fn set_end(&self, end: End) {
+    pub(super) fn set_end(&self, end: LastWords) {
         self.exchange().end = Some(end);
     }
 
@@ -237,9 +244,9 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
     let mut released = Instant::now();
     loop {
         if let Some(ending) = termination::requested() {
-            let end = End {
+            let end = LastWords {
                 time: drain.now(),
-                allocated: None,
+                counted: None,
             };
             keeper::prepare();
             drain.look();

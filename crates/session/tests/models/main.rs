@@ -57,6 +57,8 @@ mod writer {
     pub mod handle;
     #[path = "../../../src/writer/thread.rs"]
     mod thread;
+
+    pub(crate) use thread::LastWords;
 }
 
 mod os_thread;

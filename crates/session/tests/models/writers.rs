@@ -4,20 +4,21 @@ use std::time::Duration;
 
 use loom::sync::Arc;
 use loom::thread::JoinHandle;
-use nthbyte_profile::event::{End, Nanos};
+use nthbyte_profile::event::Nanos;
 
 use crate::lost::Lost;
 use crate::outcome::Outcome;
 use crate::pace::Spent;
 use crate::sleeper::Sleeper;
 use crate::sync::{AtomicBool, FutexWord};
+use crate::writer::LastWords;
 use crate::writer::drain::{Content, Drain, Ends};
 use crate::writer::handle::{Limits, Writer};
 use crate::{model, spawn, termination};
 
-const END: End = End {
+const END: LastWords = LastWords {
     time: Nanos(1),
-    allocated: None,
+    counted: None,
 };
 
 /// A session with a running writer thread.

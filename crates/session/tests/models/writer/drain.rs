@@ -6,9 +6,9 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use nthbyte_profile::event::{End, Nanos};
+use nthbyte_profile::event::Nanos;
 
-use super::thread::Shared;
+use super::thread::{LastWords, Shared};
 use crate::outcome::Outcome;
 use crate::process::HostDescriptor;
 
@@ -118,7 +118,7 @@ impl Drain {
     pub(super) fn finish(
         mut self,
         shared: &Shared,
-        _end: End,
+        _end: LastWords,
     ) -> (Outcome, Option<HostDescriptor>) {
         self.work(shared);
         self.ends.change(|content| {
