@@ -83,6 +83,13 @@ struct Sums {
     time_samples: u64,
 }
 
+impl Sums {
+    /// In the order of [`VALUES`].
+    const fn values(&self) -> [f64; VALUES.len()] {
+        [self.allocations, self.bytes, self.in_use, self.in_use_bytes]
+    }
+}
+
 /// The format's string table: index 0 is the empty string.
 struct Strings {
     indexes: HashMap<String, i64, RandomState>,
@@ -143,11 +150,20 @@ fn convert<W: Write>(profile: &Profile, meter: &Meter<'_>, out: &mut Pieces<W>) 
         default_sample_type,
         ..message::Profile::default()
     })?;
-    let note = samples(profile, meter, &mut strings, out)?;
+    let sums = sum(profile, meter);
+    let divisors = divisors(&sums);
+    let note = samples(profile, sums, divisors, &mut strings, out)?;
     functions(profile, note.as_deref(), &mut strings, out)?;
     locations(profile, note.is_some(), out)?;
     mappings(profile, &mut strings, out)?;
     let mut comments = comments(profile);
+    for (name, divisor) in VALUES.into_iter().zip(divisors) {
+        if divisor > 1.0 {
+            comments.push(format!(
+                "{name} is divided by {divisor}: the sum would be larger than pprof can hold"
+            ));
+        }
+    }
     comments.extend(note.map(|note| format!("deep stacks are cut: {note}")));
     out.put(&message::Profile {
         comment: comments.iter().map(|text| strings.index(text)).collect(),
@@ -166,20 +182,21 @@ fn convert<W: Write>(profile: &Profile, meter: &Meter<'_>, out: &mut Pieces<W>) 
 /// stands for cut frames, if a stack has it.
 fn samples<W: Write>(
     profile: &Profile,
-    meter: &Meter<'_>,
+    sums: Vec<(Key, Sums)>,
+    divisors: [f64; VALUES.len()],
     strings: &mut Strings,
     out: &mut Pieces<W>,
 ) -> io::Result<Option<String>> {
     let type_key = strings.index("type");
     let has_several = profile.processes.len() > 1;
     let process_key = strings.index(if has_several { "process" } else { "" });
-    let sums = sum(profile, meter);
     let rows = sums.iter().map(|((stack, ..), _)| *stack);
     let cut = Depths::of(profile).cut(rows, MOST_FRAMES);
     let mut frames = Vec::new();
     for ((stack, type_id, process, set), sums) in sums {
-        let estimates = [sums.allocations, sums.bytes, sums.in_use, sums.in_use_bytes];
-        let mut value = estimates.map(|value| value.round() as i64).to_vec();
+        let values = sums.values().into_iter().zip(divisors);
+        let values = values.map(|(value, divisor)| (value / divisor).round() as i64);
+        let mut value: Vec<i64> = values.collect();
         if !profile.cpu.is_empty() {
             value.push(i64::try_from(sums.time_samples).unwrap_or(i64::MAX));
         }
@@ -220,6 +237,27 @@ fn samples<W: Write>(
         })?;
     }
     Ok(cut.note())
+}
+
+/// The values of allocations, in the order of the file.
+const VALUES: [&str; 4] = [
+    "alloc_objects",
+    "alloc_space",
+    "inuse_objects",
+    "inuse_space",
+];
+
+/// What the values of each kind are divided by. Readers add them up in 63 bits: a larger sum would turn negative.
+fn divisors(sums: &[(Key, Sums)]) -> [f64; VALUES.len()] {
+    // Half of the room, as the sum of rounded values is a little more.
+    const ROOM: f64 = (1_u64 << 62) as f64;
+    let mut all = [0.0; VALUES.len()];
+    for (_, sums) in sums {
+        for (all, value) in all.iter_mut().zip(sums.values()) {
+            *all += value;
+        }
+    }
+    all.map(|all| (all / ROOM).ceil().max(1.0))
 }
 
 /// The frames that the samples of a file have together before stacks are cut to less than they have.
