@@ -219,6 +219,33 @@ def test_no_change_is_no_difference(runs: list[Path]) -> None:
         ).ok()
 
 
+TWO_SIZES = """
+def churn(count):
+    for i in range(count):
+        kept = [i] * (1 + i % 2)
+churn({count})
+"""
+
+
+@pytest.mark.parametrize("interpreter", cpythons(), ids=str)
+def test_a_counted_total_is_the_same_in_each_run(interpreter: Interpreter, tmp_path: Path) -> None:
+    # Items of two sizes have blocks of one size: what was asked for of a block is a matter of samples.
+    def run_of(name: str, count: int) -> Path:
+        (tmp_path / "app.py").write_text(TWO_SIZES.format(count=count))
+        words = ["run", "-q", "--no-native", "--every", "64K", "-o", f"{name}.nthb", "app.py"]
+        interpreter.nthbyte(*words, folder=tmp_path).ok()
+        return tmp_path / f"{name}.nthb"
+
+    first, second, more = run_of("first", 200_000), run_of("second", 200_000), run_of("more", 214_000)
+    found = diff(first, second)
+    assert found["old"]["bytes_counted"]
+    total = found["totals"]["bytes"]
+    assert abs(total["difference"]["estimate"]) < 0.002 * total["old"]["estimate"]
+    assert not total["significant"]
+    report("diff", first, second, "--fail-on", "+1%", folder=tmp_path).ok()
+    assert report("diff", first, more, "--fail-on", "+5%", folder=tmp_path).status == 1
+
+
 def test_several_runs(runs: list[Path], grown: list[Path]) -> None:
     found = diff(*runs[:3], "--", *grown, "--total")
     assert (found["old"]["runs"], found["new"]["runs"]) == (3, 3)

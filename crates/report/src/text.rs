@@ -32,6 +32,14 @@ pub fn bytes(value: f64) -> String {
     format!("{} {unit}", digits(scaled, unit == "B"))
 }
 
+/// A power of two as options take it: `64KiB`.
+#[must_use]
+pub fn whole_size(bytes: u64) -> String {
+    let (value, unit) = scale(bytes as f64);
+    let unit = if unit == "B" { "" } else { unit };
+    format!("{value:.0}{unit}")
+}
+
 /// From `low` to `high`, in the unit of `estimate`: `1.20–1.26`.
 #[must_use]
 pub fn range(low: f64, estimate: f64, high: f64) -> String {
@@ -103,9 +111,12 @@ fn scale(mut value: f64) -> (f64, &'static str) {
     (value, UNITS[unit])
 }
 
-/// Three digits; without decimals if the number is an integer.
+/// Three digits; without decimals if the number is an integer. Larger numbers than the largest unit has room for have an
+/// exponent.
 fn digits(value: f64, whole: bool) -> String {
-    if whole || value >= 99.95 {
+    if value >= 99_999.5 {
+        format!("{value:.2e}")
+    } else if whole || value >= 99.95 {
         format!("{value:.0}")
     } else if value >= 9.995 {
         format!("{value:.1}")
@@ -162,7 +173,7 @@ pub fn percent(part: f64) -> String {
     if (99.5..100.0 - 1e-6).contains(&percent) {
         ">99 %".to_owned()
     } else if percent >= 9.95 || percent == 0.0 {
-        format!("{percent:.0} %")
+        format!("{} %", digits(percent, true))
     } else if percent < 0.05 {
         "<0.1 %".to_owned()
     } else {
@@ -318,6 +329,8 @@ mod tests {
             (524_288.0, "512 KiB"),
             (1_048_575.0, "1.00 MiB"),
             (45.6 * 1073741824.0, "45.6 GiB"),
+            (9_223_372_036_854_775_808.0, "8.00 EiB"),
+            (1e30, "8.67e11 EiB"),
         ] {
             assert_eq!(bytes(value), text);
         }
@@ -329,6 +342,11 @@ mod tests {
         assert_eq!(signed_bytes(-1536.0), "−1.50 KiB");
         assert_eq!(signed_range(-1536.0, 2_097_152.0), "−0.00 … +2.00 MiB");
         assert_eq!(count(999.6), "1.00k");
+        assert_eq!(count(1e18), "1.00e6T");
+        assert_eq!(percent(178.965), "17896 %");
+        assert_eq!(percent(1e12), "1.00e14 %");
+        assert_eq!(whole_size(65_536), "64KiB");
+        assert_eq!(whole_size(512), "512");
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(grouped(12), "12");
         assert_eq!(percent(0.0034), "0.3 %");

@@ -2,6 +2,7 @@
 
 mod coverage;
 mod difference;
+mod difference_limits;
 mod explain;
 mod fold;
 mod halves;

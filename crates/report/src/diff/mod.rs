@@ -4,11 +4,13 @@
 //! samples of each are compared ([`crate::statistics::difference`]), and of the rows whose difference passes, at most a
 //! part [`RATE`] is expected to have passed by chance ([`crate::statistics::discovery`]).
 
+mod counted;
 mod limit;
 mod matching;
 mod page;
 mod render;
 mod runs;
+mod sensitivity;
 mod sides;
 
 use std::collections::BTreeMap;
@@ -21,6 +23,7 @@ pub use limit::{Limit, LimitError, Outcome};
 pub use matching::Folder;
 pub use page::write_page;
 pub use runs::Measure;
+pub use sensitivity::Sensitivity;
 pub use sides::SideFacts;
 
 use crate::estimate::Estimate;
@@ -65,6 +68,9 @@ pub struct Diff {
     pub measures: Vec<Measure>,
     /// The changes of the sums over all samples.
     pub totals: BTreeMap<Measure, Change>,
+    /// For each measure, which change of a row could have been found; measures without a row on the old side are absent, and so
+    /// are all if the differences are exact.
+    pub sensitivity: BTreeMap<Measure, Sensitivity>,
     /// Folders of the old side that were matched with folders of the new side.
     pub folders: Vec<Folder>,
     /// The number of rows that were matched although their line or file changed.
@@ -211,18 +217,25 @@ impl Diff {
         let measures: Vec<Measure> = Measure::ALL.into_iter().filter(known).collect();
         let pairs = sides.pairs(&matching);
         let mut rows: Vec<Row> = pairs.iter().map(Row::named).collect();
-        let mut totals = BTreeMap::new();
+        let (mut totals, mut sensitivity) = (BTreeMap::new(), BTreeMap::new());
         for &measure in &measures {
             for (row, change) in rows.iter_mut().zip(sides.changes(&pairs, measure)) {
                 row.changes.insert(measure, change);
             }
             totals.insert(measure, sides.total(measure));
-            judge(
+            let tests = judge(
                 rows.iter_mut()
                     .filter_map(|row| row.changes.get_mut(&measure)),
             );
+            let changes = rows.iter().filter_map(|row| row.changes.get(&measure));
+            let found = Sensitivity::of(changes, measure, tests);
+            sensitivity.extend(found.map(|found| (measure, found)));
         }
         judge(totals.values_mut());
+        let exact = sides.all().all(|run| run.exact);
+        if exact && sides.all().count() == 2 {
+            sensitivity.clear();
+        }
         let mut diff = Self {
             by: options.by,
             inclusive: options.inclusive,
@@ -230,8 +243,9 @@ impl Diff {
             old: SideFacts::of(old, &sides.old),
             new: SideFacts::of(new, &sides.new),
             rate: RATE,
-            exact: sides.all().all(|run| run.exact),
+            exact,
             totals,
+            sensitivity,
             folders: matching.folders,
             moved: rows.iter().filter(|row| row.old_place.is_some()).count(),
             what: Measure::Bytes,
@@ -307,8 +321,8 @@ impl Row {
 }
 
 /// Decides which of these changes are significant, with the false discovery rate controlled over all of
-/// them.
-fn judge<'a>(changes: impl Iterator<Item = &'a mut Change>) {
+/// them. Returns how many could have been.
+fn judge<'a>(changes: impl Iterator<Item = &'a mut Change>) -> usize {
     // A row that is 0 on both sides is not a test.
     let is_there = |change: &&mut Change| change.old.estimate > 0.0 || change.new.estimate > 0.0;
     let changes: Vec<&mut Change> = changes.filter(is_there).collect();
@@ -317,9 +331,10 @@ fn judge<'a>(changes: impl Iterator<Item = &'a mut Change>) {
         least: change.evidence.least,
     };
     let tests: Vec<Test> = changes.iter().map(test).collect();
-    let (rates, _) = discovery::adjust(&tests, RATE);
+    let (rates, number) = discovery::adjust(&tests, RATE);
     for (change, q) in changes.into_iter().zip(rates) {
         change.q = q;
         change.significant = q <= RATE && change.difference.estimate != 0.0;
     }
+    number
 }

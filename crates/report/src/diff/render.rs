@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Change, Diff, Measure, RATE, Row, SideFacts, Which, sides};
+use super::{Change, Diff, Measure, RATE, Row, Sensitivity, SideFacts, Which, sides};
 use crate::columns::{self, Column, named_place, wrap};
 use crate::estimate::Estimate;
 use crate::summary::By;
@@ -170,6 +170,36 @@ impl Diff {
         named_place(&row.name, &row.file, row.line, &was, left)
     }
 
+    /// Which change could have been found, and what would find a smaller one.
+    fn could_have_found(&self) -> Option<String> {
+        let Sensitivity {
+            row,
+            growth,
+            with_three_runs,
+            with_period,
+        } = *self.sensitivity.get(&self.what)?;
+        let kind = kind(self.by);
+        let of = amount(self.what, row);
+        let grown = |part: f64| format!("+{}", text::percent(part));
+        let mut text = match growth {
+            Some(growth) => format!(
+                "Changes below {} of a {kind} of {of} cannot be told from chance here.",
+                text::percent(growth)
+            ),
+            None => format!("No change of a {kind} of {of} can be told from chance here."),
+        };
+        let runs = with_three_runs.map(|part| format!("3 runs of each side ({})", grown(part)));
+        let period = with_period.map(|(every, part)| {
+            let every = text::whole_size(every);
+            format!("--every {every} ({})", grown(part))
+        });
+        let ways: Vec<String> = runs.into_iter().chain(period).collect();
+        if !ways.is_empty() {
+            let _ = write!(text, " To find less: {}.", ways.join(", or "));
+        }
+        Some(text)
+    }
+
     fn closing(&self, text: &mut String, width: usize) {
         let percent = RATE * 100.0;
         let runs = self.old.runs + self.new.runs;
@@ -188,6 +218,9 @@ impl Diff {
             )
         };
         text.push('\n');
+        if let Some(could) = self.could_have_found() {
+            wrap(text, &could, width);
+        }
         wrap(text, &line, width);
     }
 }

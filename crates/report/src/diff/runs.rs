@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use nthbyte_profile::Profile;
+use nthbyte_profile::event::SourceId;
 use nthbyte_profile::model::{Function, Lifetime};
+use nthbyte_profile::{Profile, Unit};
 use serde::Serialize;
 
+use super::counted::Native;
 use crate::estimate::{self, Moments, Totals};
 use crate::inclusive::{ByKey, ByStack, KeyTotals, Sparse, Sum};
 use crate::periods;
@@ -42,6 +44,14 @@ impl Measure {
         Self::Young,
         Self::Cpu,
     ];
+
+    /// How many parts the samples are in, of which one says how much there was.
+    pub(super) const fn halves(self) -> f64 {
+        match self {
+            Self::Peak => 2.0,
+            _ => 1.0,
+        }
+    }
 
     /// The name on the command line and in JSON.
     #[must_use]
@@ -140,8 +150,10 @@ pub(super) struct Run {
     pub(super) typical_allocations: f64,
     /// Seconds that a time sample stands for.
     pub(super) tick: f64,
-    /// Bytes that the agent counted, if it counted until the end.
+    /// Bytes of blocks that the heap counted, if it counted until the end.
     pub(super) counted: Option<u64>,
+    /// Native memory, if it was recorded.
+    pub(super) native: Option<Native>,
     pub(super) samples: u64,
     pub(super) duration_nanos: u64,
 }
@@ -160,7 +172,8 @@ impl Run {
             longest_period: periods::longest(profile),
             typical_allocations: 1.0,
             tick: tick.unwrap_or(0.0),
-            counted: profile.allocated,
+            counted: profile.counted,
+            native: native(profile),
             samples: profile.samples.len() as u64,
             duration_nanos: profile.end.0,
         };
@@ -300,6 +313,32 @@ impl Cells {
             }
         }
     }
+}
+
+fn native(profile: &Profile) -> Option<Native> {
+    let samplings = profile.allocation_samplings();
+    let is_native = |source: SourceId| profile.sources[source.index()].is_native();
+    let has_samples = samplings.iter().any(|of| is_native(of.source));
+    // It may have been recorded without a sample.
+    let periods = profile
+        .samplings
+        .iter()
+        .filter(|of| of.unit == Unit::Bytes && is_native(of.source));
+    let longest = periods.map(|of| of.period.max(1)).max();
+    let mut bytes = Moments::default();
+    if has_samples {
+        let samples = &profile.samples;
+        for id in samples.ids() {
+            let shape = samples.shape(samples.shape_id(id));
+            if is_native(profile.sampling(shape.sampling).source) {
+                bytes.add(&Totals::of_sample(profile, shape).bytes);
+            }
+        }
+    }
+    longest.map(|longest| Native {
+        bytes,
+        longest_period: longest as f64,
+    })
 }
 
 /// The measures that the profile contains.

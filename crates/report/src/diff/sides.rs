@@ -8,19 +8,15 @@ use nthbyte_profile::event::LostKind;
 use nthbyte_profile::{Profile, Source};
 use serde::Serialize;
 
-use super::Change;
 use super::matching::Matching;
 use super::runs::{Cell, Key, Measure, Run};
+use super::{Change, counted};
 use crate::estimate::{self, Estimate, Moments};
 use crate::inclusive::Sum;
 use crate::periods;
 use crate::statistics::difference::Side;
 use crate::statistics::spread::{Prior, Scatter, Spread};
 use crate::text;
-
-/// The assumed standard deviation between runs of the same program, for a counted total, if each side has one run:
-/// docs/exactness.md measures 0.000 to 0.1 %.
-const COUNTED_DEVIATION: f64 = 1e-3;
 
 /// The properties of a side.
 #[derive(Clone, Debug, Serialize)]
@@ -43,16 +39,17 @@ pub struct SideFacts {
     /// All periods, in words.
     #[serde(skip)]
     pub periods_text: String,
-    /// Bytes allocated: mean over the runs, as the agent counted them or else estimated.
+    /// Bytes allocated: mean over the runs. Those of blocks, if `bytes_counted`; else estimated.
     pub bytes_allocated: u64,
-    /// Whether the agent counted them.
+    /// Whether the heap counted them all: there is no native memory beside.
     pub bytes_counted: bool,
 }
 
 impl SideFacts {
     pub(super) fn of(profiles: &[Profile], runs: &[Run]) -> Self {
         let number = runs.len() as u64;
-        let counted: Option<Vec<u64>> = runs.iter().map(|run| run.counted).collect();
+        let whole = |run: &Run| run.counted.filter(|_| run.native.is_none());
+        let counted: Option<Vec<u64>> = runs.iter().map(whole).collect();
         let mean = |values: Vec<u64>| values.iter().map(|value| value / number).sum();
         let estimates = || {
             let bytes = runs.iter().map(|run| run.all.of(Measure::Bytes).estimate);
@@ -80,8 +77,19 @@ pub(super) struct Pair {
     pub(super) old_key: Option<Key>,
     pub(super) new_key: Option<Key>,
     /// The value of each run.
-    old: Vec<Cell>,
-    new: Vec<Cell>,
+    pub(super) old: Vec<Cell>,
+    pub(super) new: Vec<Cell>,
+}
+
+impl Pair {
+    pub(super) const fn of_totals(old: Vec<Cell>, new: Vec<Cell>) -> Self {
+        Self {
+            old_key: None,
+            new_key: None,
+            old,
+            new,
+        }
+    }
 }
 
 /// The runs of both sides.
@@ -160,32 +168,13 @@ impl Sides {
 
     /// The change of the total.
     pub(super) fn total(&self, measure: Measure) -> Change {
-        let cells = |runs: &[Run]| -> Vec<Cell> { runs.iter().map(|run| run.all).collect() };
-        let mut pair = Pair {
-            old_key: None,
-            new_key: None,
-            old: cells(&self.old),
-            new: cells(&self.new),
-        };
-        let is_exact = self.all().all(|run| run.exact);
-        let counted = self.all().all(|run| run.counted.is_some());
-        if measure == Measure::Bytes && counted && !is_exact {
-            let runs = self.all().zip(pair.old.iter_mut().chain(&mut pair.new));
-            for (run, cell) in runs {
-                cell.0[Measure::Bytes as usize] = certain(run.counted.unwrap_or(0) as f64);
-            }
-            let of = |runs: &[Run], cells: &[Cell]| Side {
-                exact: true,
-                ..side(runs, cells.iter(), measure)
-            };
-            let (old, new) = (of(&self.old, &pair.old), of(&self.new, &pair.new));
-            let spread = self.spread(&pair, measure).unwrap_or(Spread {
-                between: (COUNTED_DEVIATION * f64::midpoint(old.mean.estimate, new.mean.estimate))
-                    .powi(2),
-                degrees: f64::INFINITY,
-            });
-            return Change::of(old, new, Some(spread));
+        if measure == Measure::Bytes
+            && let Some(change) = counted::total(self)
+        {
+            return change;
         }
+        let cells = |runs: &[Run]| -> Vec<Cell> { runs.iter().map(|run| run.all).collect() };
+        let pair = Pair::of_totals(cells(&self.old), cells(&self.new));
         let spread = self.spread(&pair, measure);
         let old = side(&self.old, pair.old.iter(), measure);
         let new = side(&self.new, pair.new.iter(), measure);
@@ -193,7 +182,7 @@ impl Sides {
     }
 
     /// The spread of a single row.
-    fn spread(&self, pair: &Pair, measure: Measure) -> Option<Spread> {
+    pub(super) fn spread(&self, pair: &Pair, measure: Measure) -> Option<Spread> {
         let degrees = self.degrees()?;
         let scatter = self.scatter(pair, measure);
         Some(Prior::of(&[], degrees, 0.0).spread(&scatter, degrees))
@@ -226,21 +215,16 @@ impl Sides {
     }
 }
 
-/// A figure without an error.
-fn certain(value: f64) -> Moments {
-    Moments {
-        estimate: value,
-        seen: value,
-        ..Moments::default()
-    }
-}
-
 fn has_samples(cell: &Cell) -> bool {
     cell.0.iter().any(|moments| moments.estimate > 0.0)
 }
 
 /// The mean over the runs of a side.
-fn side<'a>(runs: &[Run], cells: impl Iterator<Item = &'a Cell>, measure: Measure) -> Side {
+pub(super) fn side<'a>(
+    runs: &[Run],
+    cells: impl Iterator<Item = &'a Cell>,
+    measure: Measure,
+) -> Side {
     let number = runs.len() as f64;
     let mut all = Cell::default();
     cells.for_each(|cell| all.add(cell));
@@ -330,6 +314,17 @@ pub(super) fn notes(
         };
         notes.push(format!(
             "native memory was recorded on the {side} side only: what it allocated is shown as {as_what}"
+        ));
+    }
+    if measures.contains(&Measure::Bytes) && counted::total(sides).is_some() {
+        let has_native = sides.all().any(|run| run.native.is_some());
+        let beside = if has_native {
+            ", and of native memory as sampled"
+        } else {
+            ""
+        };
+        notes.push(format!(
+            "the total of bytes is that of whole blocks, as the heap counted them{beside}"
         ));
     }
     let seconds =

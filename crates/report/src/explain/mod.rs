@@ -80,9 +80,9 @@ pub struct Explanation {
     pub exact: bool,
     /// Bytes allocated in total, estimated from the samples.
     pub bytes: Estimate,
-    /// Bytes allocated in total: the agent's count if it is complete, else the estimate.
+    /// Bytes allocated in total: by the agent's count if it is complete (see [`Profile::allocated`]), else the estimate.
     pub bytes_allocated: u64,
-    /// Whether `bytes_allocated` is the agent's count.
+    /// Whether `bytes_allocated` comes from the agent's count.
     pub bytes_counted: bool,
     /// The answers, the most important first.
     pub answers: Vec<Answer>,

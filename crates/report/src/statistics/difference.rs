@@ -71,6 +71,47 @@ impl Side {
             ..*self
         }
     }
+
+    /// The same if the number of objects were `factor` times as large.
+    #[must_use]
+    pub fn grown(&self, factor: f64) -> Self {
+        let Moments {
+            estimate,
+            seen,
+            variance,
+            third,
+        } = self.mean;
+        Self {
+            mean: Moments {
+                estimate: estimate * factor,
+                seen: seen * factor,
+                variance: variance * factor,
+                third: third * factor,
+            },
+            ..*self
+        }
+    }
+
+    /// The same if there were `factor` times as many samples: by as many runs, or by a shorter period.
+    #[must_use]
+    pub fn finer(&self, factor: f64) -> Self {
+        Self {
+            mean: Moments {
+                variance: self.mean.variance / factor,
+                third: self.mean.third / factor.powi(2),
+                ..self.mean
+            },
+            unit: self.unit / factor,
+            typical: self.typical / factor,
+            ..*self
+        }
+    }
+
+    /// The same with another unit.
+    #[must_use]
+    pub fn under(&self, unit: f64) -> Self {
+        self.finer(self.unit / unit)
+    }
 }
 
 /// What two sides say together.

@@ -83,10 +83,12 @@ pub struct Summary {
     pub lost: u64,
     /// Number of all other events that the agent had to drop, time samples among them.
     pub lost_other: u64,
-    /// Bytes allocated in total: the agent's count if it is complete, else the estimate.
+    /// Bytes allocated in total: by the agent's count if it is complete (see [`Profile::allocated`]), else the estimate.
     pub bytes_allocated: u64,
-    /// Whether `bytes_allocated` is the agent's count.
+    /// Whether `bytes_allocated` comes from the agent's count.
     pub bytes_counted: bool,
+    /// Bytes of the blocks that the interpreter's heap handed out, as it counted them.
+    pub bytes_in_blocks: Option<u64>,
     /// The selected part of the profile, and the moment of what is alive.
     pub selection: Selected,
     /// Bytes of all samples, in total and by lifetime.
@@ -244,6 +246,7 @@ impl Summary {
             lost_other: lost(false),
             bytes_allocated: counted.unwrap_or(all.bytes.estimate as u64),
             bytes_counted: counted.is_some(),
+            bytes_in_blocks: profile.counted,
             all,
             peak_rss,
             alive_at_peak_rss: covered.map(|moment| {
