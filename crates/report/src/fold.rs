@@ -31,13 +31,12 @@ const IMPORT_FILES: [&str; 6] = [
 const LAUNCHER_FILES: [&str; 3] = ["<frozen runpy>", "/runpy.py", "/bin/nthbyte"];
 
 /// The modules of the package `nthbyte`, which belong to the launcher too.
-const MODULES: [&str; 21] = [
+const MODULES: [&str; 20] = [
     "__init__",
     "__main__",
     "_agent",
     "_arguments",
     "_children",
-    "_claim",
     "_command_line",
     "_config",
     "_console_script",
