@@ -62,7 +62,7 @@ interpreters:
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet pip-tools
-	for list in requirements-dev bench/requirements bench/peers site/requirements; do \
+	for list in requirements-dev bench/requirements bench/peers bench/native site/requirements; do \
 	  build/lock/bin/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host \
 	    --no-emit-find-links $$list.in -o $$list.txt || exit 1; \
 	done
@@ -260,11 +260,25 @@ test-tutorials: all
 ## The measurements
 
 # What cannot be installed of the other tools is left out: the experiments say so.
-build/bench/ready: bench/requirements.txt bench/peers.txt
+build/bench/ready: bench/requirements.txt bench/peers.txt build/bench/packages/ready
 	$(PYTHON) -m venv build/bench
 	build/bench/bin/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt
-	build/bench/bin/python -m pip install --quiet --disable-pip-version-check -r bench/peers.txt || \
-	  echo "nthbyte: some tools of bench/peers.txt could not be installed, and are not measured" >&2
+	for list in peers native; do \
+	  build/bench/bin/python -m pip install --quiet --disable-pip-version-check -r bench/$$list.txt || \
+	  echo "nthbyte: some packages of bench/$$list.txt could not be installed, and are not measured" >&2; \
+	done
+	touch $@
+
+# The packages of the programs of native memory for another interpreter: $(call install-for,FOLDER,IMPLEMENTATION,VERSION,ABI,LIST)
+install-for = $(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target build/bench/packages/$(1) \
+	  --only-binary :all: --implementation $(2) --python-version $(3) --abi $(4) --abi abi3 --abi none --platform any \
+	  --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 -r bench/$(5).txt || \
+	  echo "nthbyte: the packages of bench/$(5).txt could not be installed for Python $(3), and are not measured" >&2
+
+build/bench/packages/ready: bench/native.txt bench/native-pypy.txt .venv/ready
+	mkdir -p build/bench/packages
+	$(call install-for,cp314,cp,3.14,cp314,native)
+	$(call install-for,pp311,pp,3.11,pypy311_pp73,native-pypy)
 	touch $@
 
 build/bench/installed: build/bench/ready $(WHEELS)/built
