@@ -78,9 +78,9 @@ def loop(times):
 
 faults(loop, max(20, (100 << 20) // array.nbytes))
 """
-# What the session itself touches for the first time, in pages: 1 MiB; and two huge pages for NumPy's large arrays in place of
-# which the kernel may give small ones, in any run. On PyPy, also what its compiler and its collector touch, which differs from
-# run to run. A block that is mapped anew each time has 25,600 in the shortest of the loops.
+# What the session itself touches for the first time, in pages: 1 MiB; and two huge pages, which NumPy asks for in large
+# arrays, and in the place of which the kernel may give small ones in any run. On PyPy, also what its compiler and its
+# collector touch, which differs from run to run. A block that is mapped anew each time has 25,600 in the shortest loop.
 OWN = 256 + 2 * 512
 OWN_ON_PYPY = 4096
 

@@ -41,7 +41,7 @@ def numpy(size: int) -> tuple[int, Step]:
         doubled = array * 2.0
         doubled + array
 
-    return (8 * GIB if size < MIB else GIB // 2) // max(size, 32 * KIB), step
+    return (8 * GIB if size < 128 * KIB else GIB // 2) // max(size, 32 * KIB), step
 
 
 def pillow(_: int) -> tuple[int, Step]:
