@@ -29,19 +29,13 @@ gc.collect()
 
 def collections(profile: Path) -> list[tuple[int, Any]]:
     """The generation of each collection and the data of its marker, in their order."""
-    loaded = harness.firefox(profile)
-    texts = loaded["shared"]["stringArray"]
-    columns = ("startTime", "name", "data")
     rows = [
         row
-        for thread in loaded["threads"]
-        for row in zip(*(thread["markers"][column] for column in columns), strict=True)
-        if row[2]["type"] == "GcGeneration"
+        for thread in harness.firefox(profile)["threads"]
+        for row in zip(*(thread["markers"][column] for column in ("startTime", "data")), strict=True)
+        if row[1]["type"] == "GcGeneration"
     ]
-    return [
-        (int(texts[name].removeprefix("Collection of generation ")), data)
-        for _, name, data in sorted(rows, key=lambda row: row[0])
-    ]
+    return [(data["generation"], data) for _, data in sorted(rows, key=lambda row: row[0])]
 
 
 def test_a_collection_says_how_many_bytes_it_has_freed(cpython: Interpreter, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ const UNKNOWN: u64 = u64::MAX;
 
 impl Record {
     /// `None` when there is no memory for it.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub(crate) fn bulky(bulky: Bulky) -> Option<Self> {
         let mut one = Vec::new();
         one.try_reserve_exact(1).ok()?;

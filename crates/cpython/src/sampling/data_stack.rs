@@ -139,6 +139,7 @@ impl Chunks {
     ///
     /// # Safety
     /// The calling thread has not run since the walk.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub unsafe fn add(&mut self, reader: Reader, all: usize, passed: &[Passed]) {
         if self.0.try_reserve(passed.len()).is_err() {
             return;
