@@ -157,15 +157,18 @@ def _interpreter(one: Raw) -> list[str]:
         ]
         for row in rows
     ]
-    mean = geometric_mean(map(ratio, rows))
+    # Where nthbyte changes what the program does, a few times faster says nothing of the others.
+    alike = [ratio(row) for row in rows if ratio(row) > 0.5]
+    mean = geometric_mean(alike)
     over = [f"{_title(row)} {ratio(row):.3f}" for row in rows if ratio(row) > MOST]
     if len(rows) > 1 and mean > MOST_MEAN:
         over.append(f"mean {mean:.3f}")
+    left_out = " of those above 0.5" if len(alike) < len(rows) else ""
     faults = [_title(row) for row in rows if has_more_faults(row, one["is_pypy"])]
     return [
         *table(["work", "plain", "CPU over plain", "page faults, plain", "page faults, profiled"], cells),
         "",
-        *([f"Geometric mean: **{mean:.3f}**.", ""] if len(rows) > 1 else []),
+        *([f"Geometric mean: **{mean:.3f}**{left_out}.", ""] if len(rows) > 1 else []),
         f"**Over the aim**: {'; '.join(over)}." if over else "All within the aim.",
         *([f"**More page faults**: {'; '.join(faults)}."] if faults else []),
     ]
