@@ -153,7 +153,7 @@ for at in range(5):
     _profile(cpython, tmp_path, program, "--every", "64K")
     names = {thread["name"] for thread in firefox(tmp_path / "out.nthb")["threads"]}
     for at in range(5):
-        assert any(name.startswith(f"worker {at}") for name in names), names
+        assert any(name.startswith(f"Alloc · worker {at}") for name in names), names
 
 
 def test_mappings(interpreter: Interpreter, tmp_path: Path) -> None:
