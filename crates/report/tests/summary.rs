@@ -421,10 +421,11 @@ fn samples_without_a_stack_have_a_row() {
 
 #[test]
 fn the_json_is_as_documented() {
-    let profile = profile(Synthetic {
+    let mut profile = profile(Synthetic {
         samples: 500,
         ..Synthetic::default()
     });
+    profile.counted = Some(1);
     let summary = Summary::of(&profile, By::Function);
     let json = serde_json::to_value(&summary).expect("JSON");
     let schema = include_str!("../../../docs/summary-json.md");
