@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use nthbyte_formats::firefox::{self, Options};
-use nthbyte_profile::Profile;
 use nthbyte_profile::model::{Lifetime, Samples};
+use nthbyte_profile::{Method, Profile};
 use serde_json::Value;
 
 use super::{by_function, close, profile, total};
@@ -214,6 +214,9 @@ fn what_is_retained_is_what_was_not_freed() {
 #[test]
 fn objects_without_known_ends_are_not_retained() {
     let file = changed(|profile| {
+        for source in &mut profile.sources {
+            source.method = Method::NurseryLimit.name().to_owned();
+        }
         let mut samples = Samples::default();
         for id in profile.samples.ids() {
             let mut sample = profile.samples.get(id);
