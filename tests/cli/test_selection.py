@@ -121,10 +121,12 @@ def test_threads_times_and_places_divide_the_profile(profile: Path) -> None:
     assert main["samples"] + worker["samples"] == everything["samples"]
     app = _rows(profile, "--where", "app.py")
     assert app == _rows(profile, "--where", "app")
-    assert app["many"]["self_bytes"]["estimate"] == _rows(profile)["many"]["self_bytes"]["estimate"]
+    everywhere = _rows(profile)["many"]["self_bytes"]["estimate"]
+    assert app["many"]["self_bytes"]["estimate"] == pytest.approx(everywhere)
     # What the module threading called.
     threading = _rows(profile, "--where", "threading", "--thread", "worker")
-    assert threading["work"]["total_bytes"] == _rows(profile)["work"]["total_bytes"]
+    # Sums of other samples beside them are rounded otherwise.
+    assert threading["work"]["total_bytes"] == pytest.approx(_rows(profile)["work"]["total_bytes"])
 
 
 def test_temporary_objects(profile: Path) -> None:
