@@ -82,7 +82,10 @@ fn with_a_period_of_one_each_request_is_recorded() {
     ] {
         let found = of(&profile, function, size);
         found.check(400, 400 - 4 * left);
-        assert_eq!(found.bytes, (found.samples * size as u64) as f64);
+        // Each stands for itself, and for those that are lost beside it.
+        let bytes = (found.samples * size as u64) as f64;
+        assert!(found.bytes >= bytes, "{found:?}");
+        assert!(found.bytes == bytes || found.lost > 0, "{found:?}");
     }
     assert_eq!(profile.meta.sources.len(), 1);
     assert!(profile.meta.interpreter.starts_with("glibc "));

@@ -139,6 +139,7 @@ pub struct Samples {
 impl Samples {
     /// The number of samples.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.site.len()
     }
@@ -165,6 +166,7 @@ impl Samples {
     /// # Panics
     /// If there is no such sample. All accessors below panic in the same case.
     #[must_use]
+    #[inline]
     pub fn get(&self, id: SampleId) -> Sample {
         let Site {
             thread,
@@ -186,30 +188,35 @@ impl Samples {
 
     /// Time of the allocation.
     #[must_use]
+    #[inline]
     pub fn time(&self, id: SampleId) -> Nanos {
         self.time.get(id.index())
     }
 
     /// The thread that allocated.
     #[must_use]
+    #[inline]
     pub fn thread(&self, id: SampleId) -> ThreadId {
         self.site(self.site_id(id)).thread
     }
 
     /// The stack of the allocation.
     #[must_use]
+    #[inline]
     pub fn stack(&self, id: SampleId) -> NodeId {
         self.site(self.site_id(id)).stack
     }
 
     /// The number of its site, for tables by site.
     #[must_use]
+    #[inline]
     pub fn site_id(&self, id: SampleId) -> SiteId {
         self.site[id.index()]
     }
 
     /// A site.
     #[must_use]
+    #[inline]
     pub fn site(&self, site: SiteId) -> Site {
         self.sites[site.index()]
     }
@@ -222,12 +229,14 @@ impl Samples {
 
     /// The number of its shape, for tables by shape.
     #[must_use]
+    #[inline]
     pub fn shape_id(&self, id: SampleId) -> ShapeId {
         self.shape[id.index()]
     }
 
     /// A shape.
     #[must_use]
+    #[inline]
     pub fn shape(&self, shape: ShapeId) -> Shape {
         self.shapes[shape.0 as usize]
     }
@@ -240,48 +249,56 @@ impl Samples {
 
     /// Requested bytes.
     #[must_use]
+    #[inline]
     pub fn size(&self, id: SampleId) -> u64 {
         self.shape(self.shape_id(id)).size
     }
 
     /// Bytes that the sampler counted.
     #[must_use]
+    #[inline]
     pub fn block(&self, id: SampleId) -> u64 {
         self.shape(self.shape_id(id)).block
     }
 
     /// Number of covered sample points.
     #[must_use]
+    #[inline]
     pub fn points(&self, id: SampleId) -> u32 {
         self.shape(self.shape_id(id)).points
     }
 
     /// The type of the object.
     #[must_use]
+    #[inline]
     pub fn type_id(&self, id: SampleId) -> TypeId {
         self.site(self.site_id(id)).type_id
     }
 
     /// The labels of the thread's work.
     #[must_use]
+    #[inline]
     pub fn labels(&self, id: SampleId) -> LabelSetId {
         self.site(self.site_id(id)).labels
     }
 
     /// The lifetime of the object.
     #[must_use]
+    #[inline]
     pub fn lifetime(&self, id: SampleId) -> Lifetime {
         self.lifetime[id.index()]
     }
 
     /// Time of the free; `None` if the object was not freed, or if that is not known.
     #[must_use]
+    #[inline]
     pub fn freed(&self, id: SampleId) -> Option<Nanos> {
         Some(self.freed.get(id.index())).filter(|&time| time != NEVER)
     }
 
     /// The number that it had before any other sample was removed.
     #[must_use]
+    #[inline]
     pub fn number(&self, id: SampleId) -> SampleId {
         self.numbers.get(id.index()).copied().unwrap_or(id)
     }

@@ -63,9 +63,12 @@ impl<'a> Analysis<'a> {
         let knows_frees = lifetimes == Lifetimes::All;
         let sites = Sites::of(profile, &clocks);
         let mut all = Totals::default();
+        let shapes = profile.samples.shapes().iter();
+        let shapes: Vec<Totals> = shapes
+            .map(|&shape| Totals::of_sample(profile, shape))
+            .collect();
         for id in profile.samples.ids() {
-            let shape = profile.samples.shape(profile.samples.shape_id(id));
-            all.add(&Totals::of_sample(profile, shape));
+            all.add(&shapes[profile.samples.shape_id(id).0 as usize]);
         }
         let closing = clocks.closing();
         let chains = containers::chains(profile, &sites.frames, &clocks, closing);

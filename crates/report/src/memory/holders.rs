@@ -116,8 +116,11 @@ fn add(profile: &Profile, process: ProcessId, surveyed: &Composition, sums: &mut
     for run in &profile.arenas {
         for number in run.first.0..run.first.0 + run.count {
             let id = SampleId(number);
+            if !lives.has(&profile.samples, id, moment) {
+                continue;
+            }
             let sample = profile.samples.get(id);
-            if profile.process_of(sample.thread) != process || !lives.is_alive(&sample, moment) {
+            if profile.process_of(sample.thread) != process {
                 continue;
             }
             let Ok(block) = u32::try_from(sample.shape.block) else {

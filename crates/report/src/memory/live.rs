@@ -44,9 +44,15 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) fn of(profile: &Profile, process: ProcessId, moment: Moment) -> Self {
+    /// `of_all`: for sums over all samples of the profile.
+    pub(super) fn of(
+        profile: &Profile,
+        of_all: &Estimator,
+        process: ProcessId,
+        moment: Moment,
+    ) -> Self {
         let alive = Alive::at(profile, moment);
-        let estimator = alive.estimator(&Estimator::new(profile, &all(profile)));
+        let estimator = alive.estimator(of_all);
         let limit = limit(profile, process);
         let places: Vec<_> = profile
             .samples
@@ -69,10 +75,11 @@ impl Live {
         let mut sums = [Moments::default(); 4];
         let mut sampled_room = 0;
         for id in profile.samples.ids() {
-            let sample: Sample = profile.samples.get(id);
-            if profile.process_of(sample.thread) != process || !alive.has(&sample) {
+            // Most were not alive, so this is asked first.
+            if !alive.has(id) || profile.process_of(profile.samples.thread(id)) != process {
                 continue;
             }
+            let sample: Sample = profile.samples.get(id);
             let place = places[profile.samples.shape_id(id).0 as usize];
             if place == 0 {
                 sampled_room += room_of_sampled(sample.shape.block);
@@ -119,7 +126,8 @@ fn slack(shape: &Shape, totals: &Totals) -> Moments {
     }
 }
 
-fn all(profile: &Profile) -> Totals {
+/// The estimator for sums over all samples.
+pub(super) fn estimator(profile: &Profile) -> Estimator {
     let mut all = Totals::default();
     let shapes = profile.samples.shapes().iter();
     let shapes: Vec<Totals> = shapes
@@ -128,7 +136,7 @@ fn all(profile: &Profile) -> Totals {
     for id in profile.samples.ids() {
         all.add(&shapes[profile.samples.shape_id(id).0 as usize]);
     }
-    all
+    Estimator::new(profile, &all)
 }
 
 /// The largest request that a process's heap serves itself.

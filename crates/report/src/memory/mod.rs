@@ -23,7 +23,7 @@ use nthbyte_profile::event::Nanos;
 use nthbyte_profile::{Composition, Domain, Part, Profile};
 use serde::Serialize;
 
-use crate::estimate::Estimate;
+use crate::estimate::{Estimate, Estimator};
 use crate::selection::{self, At};
 use accounting::Rows;
 pub use holders::{Holder, Holders};
@@ -105,19 +105,23 @@ impl Memory {
     /// If the profile has no compositions, or if the time is after its end.
     pub fn of(profile: &Profile, at: At) -> Result<Self, MemoryError> {
         let moment = moment::of(profile, at)?;
-        Ok(Self::at(profile, &moment, at))
+        Ok(Self::at(profile, &live::estimator(profile), &moment, at))
     }
 
     /// What it was made of at several moments, at most so many: the peak, the end, and some between, in the order of time.
     #[must_use]
     pub fn over_time(profile: &Profile, most: usize) -> Vec<Self> {
-        let moments = moment::several(profile, most).into_iter();
-        moments
-            .map(|(moment, at)| Self::at(profile, &moment, at))
-            .collect()
+        let moments = moment::several(profile, most);
+        if moments.is_empty() {
+            return Vec::new();
+        }
+        let estimator = live::estimator(profile);
+        let at =
+            |(moment, at): (moment::Moment<'_>, At)| Self::at(profile, &estimator, &moment, at);
+        moments.into_iter().map(at).collect()
     }
 
-    fn at(profile: &Profile, moment: &moment::Moment<'_>, at: At) -> Self {
+    fn at(profile: &Profile, estimator: &Estimator, moment: &moment::Moment<'_>, at: At) -> Self {
         let mut rows = Rows::default();
         let mut notes: Vec<String> = Vec::new();
         let mut rss = 0;
@@ -128,7 +132,7 @@ impl Memory {
                 true => selection::Moment::Found(time),
                 false => selection::Moment::Time(time),
             };
-            let live = live::Live::of(profile, one.process, read);
+            let live = live::Live::of(profile, estimator, one.process, read);
             rows.add(&accounting::rows(one, &live));
             rss += one.composition.get(Part::Resident).unwrap_or(0);
             swapped += one.composition.get(Part::Swapped).unwrap_or(0);

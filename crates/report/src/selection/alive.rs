@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use std::ops::RangeInclusive;
 
 use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
-use nthbyte_profile::model::{Lifetime, Sample, Sampling, Shape};
+use nthbyte_profile::model::{Lifetime, Sample, Samples, Sampling, Shape};
 use nthbyte_profile::{Halves, Halving, Profile};
 
 use crate::estimate::{Estimator, Totals};
@@ -64,26 +64,57 @@ impl Lives {
     /// The times of the allocation and of the free, if there was one. `None` if the object died at an
     /// unknown time.
     fn life(&self, sample: &Sample) -> Option<(Nanos, Option<Nanos>)> {
-        let from = sample.time;
-        match (sample.freed, sample.lifetime) {
-            (Some(freed), _) => Some((from, Some(freed))),
-            (None, Lifetime::StillLive) => {
-                let end = self.ends.get(sample.thread.index()).copied().flatten();
-                Some((from, end.filter(|&end| from < end)))
-            }
-            (None, _) => None,
-        }
+        let end = || self.ends.get(sample.thread.index()).copied().flatten();
+        let to = end_of(sample.time, sample.freed, sample.lifetime, end)?;
+        Some((sample.time, to))
+    }
+
+    /// The same, of a sample that is not taken apart.
+    fn life_of(&self, samples: &Samples, id: SampleId) -> Option<(Nanos, Option<Nanos>)> {
+        let from = samples.time(id);
+        let end = || self.ends.get(samples.thread(id).index()).copied().flatten();
+        let to = end_of(from, samples.freed(id), samples.lifetime(id), end)?;
+        Some((from, to))
     }
 
     /// Whether the sampled object was alive.
     pub(crate) fn is_alive(&self, sample: &Sample, moment: Moment) -> bool {
         match moment {
             Moment::End => sample.lifetime == Lifetime::StillLive,
-            Moment::Time(time) | Moment::Found(time) => self
-                .life(sample)
-                .is_some_and(|(from, to)| from <= time && to.is_none_or(|to| to > time)),
+            Moment::Time(time) | Moment::Found(time) => {
+                self.life(sample).is_some_and(|life| includes(life, time))
+            }
         }
     }
+
+    /// The same, of a sample that is not taken apart: for passes over all samples.
+    pub(crate) fn has(&self, samples: &Samples, id: SampleId, moment: Moment) -> bool {
+        match moment.time() {
+            None => samples.lifetime(id) == Lifetime::StillLive,
+            Some(time) => self
+                .life_of(samples, id)
+                .is_some_and(|life| includes(life, time)),
+        }
+    }
+}
+
+/// When an object was freed, if it was; `None` if it died at an unknown time. `end`: that of its process, if others went on.
+#[inline]
+fn end_of(
+    from: Nanos,
+    freed: Option<Nanos>,
+    lifetime: Lifetime,
+    end: impl FnOnce() -> Option<Nanos>,
+) -> Option<Option<Nanos>> {
+    match (freed, lifetime) {
+        (Some(freed), _) => Some(Some(freed)),
+        (None, Lifetime::StillLive) => Some(end().filter(|&end| from < end)),
+        (None, _) => None,
+    }
+}
+
+fn includes((from, to): (Nanos, Option<Nanos>), time: Nanos) -> bool {
+    from <= time && to.is_none_or(|to| to > time)
 }
 
 /// What each sample says of what was alive at a moment.
@@ -105,14 +136,13 @@ impl<'a> Alive<'a> {
     }
 
     /// Whether the sampled object was alive, whatever half it is of.
-    pub(crate) fn has(&self, sample: &Sample) -> bool {
-        self.lives.is_alive(sample, self.moment)
+    pub(crate) fn has(&self, id: SampleId) -> bool {
+        self.lives.has(&self.profile.samples, id, self.moment)
     }
 
     /// What a sample stands for of what was alive; `None` if it says nothing of it.
     pub(crate) fn totals(&self, id: SampleId) -> Option<&Totals> {
-        let is_alive = self.has(&self.profile.samples.get(id));
-        is_alive
+        self.has(id)
             .then(|| self.weights.get(self.profile, id, |halves| halves.second))
             .flatten()
     }
@@ -310,7 +340,7 @@ impl<'a> Steps<'a> {
             let ordered = self.order.as_ref().map(|order| order[at as usize]);
             let id = ordered.unwrap_or(SampleId(at));
             self.next += 1;
-            if let Some((from, to)) = self.lives.life(&samples.get(id)) {
+            if let Some((from, to)) = self.lives.life_of(samples, id) {
                 let of = self.weights.get(self.profile, id, |halves| halves.first);
                 self.born = of.map(|&of| (from, to, id, of));
             }
@@ -329,8 +359,9 @@ impl Iterator for Steps<'_> {
             if let Some((_, to, id, of)) = self.born.take() {
                 self.alive.bytes += of.bytes;
                 self.alive.variance += of.variance;
-                self.dead
-                    .extend(to.map(|time| Reverse(End { time, id, of })));
+                if let Some(time) = to {
+                    self.dead.push(Reverse(End { time, id, of }));
+                }
             }
         }
         while let Some(Reverse(end)) = self.dead.peek().copied()
