@@ -1,4 +1,4 @@
-// 95 % intervals. The formulas are those of crates/report/src/estimate.rs, which explains them.
+// 95 % intervals. The formulas are those of crates/report/src/interval.rs, which explains them.
 
 import jStat from "jstat";
 
@@ -20,6 +20,8 @@ export interface Interval {
 
 /** The probability outside the interval, on each side. */
 const TAIL = 0.025;
+/** The 97.5 % point of the normal distribution. */
+const Z = 1.959963984540054;
 /** Above this count an approximation is used. */
 const MANY = 200;
 /** Below this count there is nothing. */
@@ -48,6 +50,10 @@ export function interval(moments: Moments, heaviest: number): Interval {
   const { estimate, seen, variance, third } = moments;
   const weight = Math.max(heaviest, weightOf(moments));
   const drawn = gamma(moments);
+  if (heaviest <= drawn.weight && drawn.count > MANY) {
+    const limit = (z: number) => drawn.certain + drawn.weight * many(drawn.count, z);
+    return { low: Math.max(limit(-Z), seen), high: limit(Z) };
+  }
   const more = gamma({
     estimate: estimate + weight,
     seen,
@@ -64,6 +70,12 @@ export function interval(moments: Moments, heaviest: number): Interval {
     // Without a sample, half of an exponential distribution.
     high: Math.max(high, -Math.log(2 * TAIL) * weight, estimate),
   };
+}
+
+/** The limit of the mean of a Poisson distribution, given a high count. */
+function many(count: number, z: number): number {
+  const shape = count + 0.5;
+  return shape * (1 - 1 / (9 * shape) + z / (3 * Math.sqrt(shape))) ** 3;
 }
 
 /** The probability of a value above this one. */
