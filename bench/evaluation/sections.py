@@ -11,11 +11,11 @@ from evaluation.experiments import (
     exactness,
     large_pages,
     native_memory,
-    one_sample,
+    native_work,
     overhead,
     peers,
     period,
-    time_samples,
+    period_by_itself,
 )
 from evaluation.results import Result
 from evaluation.words import table
@@ -45,6 +45,12 @@ def _case_studies(found: Found) -> list[str] | None:
     return case_studies.rows(raw) if raw else None
 
 
+def _overhead(found: Found) -> list[str] | None:
+    """The means on each interpreter, without the programs."""
+    raw = _complete(found, "overhead")
+    return overhead.means(raw) if raw else None
+
+
 def _mean_and_worst(rows: dict[str, dict[str, float]], column: str) -> str:
     return f"{overhead.mean(rows, column):.3f} (worst {overhead.worst(rows, column):.2f})"
 
@@ -52,11 +58,31 @@ def _mean_and_worst(rows: dict[str, dict[str, float]], column: str) -> str:
 def _readme(found: Found) -> list[str] | None:
     """A sentence for each of the experiments that the README shows, and its picture."""
     lines: list[str] = []
+    rows = []
+    if raw := _complete(found, "auto"):
+        mean, worst = period_by_itself.mean_and_worst(raw)
+        rows.append(
+            [
+                "Python objects",
+                raw["interpreter"],
+                f"{len(raw['programs'])}",
+                f"{mean:.3f} (worst {worst:.2f})",
+            ]
+        )
+    if raw := _complete(found, "native-work"):
+        rows += [["native memory", *row] for row in native_work.means(raw)]
+    if rows:
+        lines += [
+            "At the default settings, the geometric mean of the programs' CPU time. Those of *Python objects* are real programs; those of *native memory* do",
+            "little but take memory from native code: arrays of NumPy, images, tables, reads of files.",
+            "",
+            *table(["what they allocate", "interpreter", "programs", "CPU time"], rows),
+            "",
+        ]
     if raw := _complete(found, "overhead"):
         those = {name: overhead.rows(one) for name, one in raw["interpreters"].items()}
-        most = max(len(rows) for rows in those.values())
         lines += [
-            f"{most} real programs at a period of 512 KiB: the geometric mean, and the worst program.",
+            "The same real programs on each interpreter, at a period of 512 KiB.",
             "",
             *table(
                 ["interpreter", "programs", "CPU time", "peak RSS"],
@@ -97,9 +123,7 @@ def _readme(found: Found) -> list[str] | None:
 
 
 SECTIONS: dict[str, Callable[[Found], list[str] | None]] = {
-    "overhead": _page_of(overhead),
-    "one-sample": _page_of(one_sample),
-    "time-samples": _page_of(time_samples),
+    "overhead": _overhead,
     "native-memory": _page_of(native_memory),
     "period": _page_of(period),
     "exactness": _page_of(exactness),

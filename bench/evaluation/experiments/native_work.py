@@ -146,6 +146,24 @@ def lines(raw: Raw) -> list[str]:
     return text
 
 
+def _alike(rows: list[dict[str, Any]]) -> list[float]:
+    # Where nthbyte changes what the program does, a few times faster says nothing of the others.
+    return [ratio(row) for row in rows if ratio(row) > 0.5]
+
+
+def means(raw: Raw) -> list[list[str]]:
+    """For each interpreter: its name, the number of programs, the mean, and the worst."""
+    found = []
+    for name, one in raw["interpreters"].items():
+        # A single program has no mean.
+        if len(rows := one["cases"]) > 1:
+            ratios = [ratio(row) for row in rows]
+            found.append(
+                [name, f"{len(rows)}", f"{geometric_mean(_alike(rows)):.3f} (worst {max(ratios):.2f})"]
+            )
+    return found
+
+
 def _interpreter(one: Raw) -> list[str]:
     rows = one["cases"]
     cells = [
@@ -157,8 +175,7 @@ def _interpreter(one: Raw) -> list[str]:
         ]
         for row in rows
     ]
-    # Where nthbyte changes what the program does, a few times faster says nothing of the others.
-    alike = [ratio(row) for row in rows if ratio(row) > 0.5]
+    alike = _alike(rows)
     mean = geometric_mean(alike)
     over = [f"{_title(row)} {ratio(row):.3f}" for row in rows if ratio(row) > MOST]
     if len(rows) > 1 and mean > MOST_MEAN:

@@ -122,7 +122,15 @@ def lines(raw: Raw) -> list[str]:
 
 def lines_within(raw: Raw, budgets: Budgets) -> list[str]:
     """The same for other budgets."""
-    text = [
+    text = means(raw)
+    for name, one in raw["interpreters"].items():
+        text += ["", f"### {name}", "", *_programs(one), *_budget(rows(one), budgets)]
+    return text
+
+
+def means(raw: Raw) -> list[str]:
+    """A row for each interpreter."""
+    return [
         "CPU time and peak RSS with nthbyte, divided by those of plain runs; geometric means over the programs. *Slower half* is the mean of the half of the programs that",
         "gains least. *Start* is how much more CPU time `python -c pass` takes. All interpreters use the packages of one virtual environment: extension modules there are for its own CPython, and the others use what a package has in Python.",
         "",
@@ -143,9 +151,6 @@ def lines_within(raw: Raw, budgets: Budgets) -> list[str]:
             [_means(name, one) for name, one in raw["interpreters"].items()],
         ),
     ]
-    for name, one in raw["interpreters"].items():
-        text += ["", f"### {name}", "", *_programs(one), *_budget(rows(one), budgets)]
-    return text
 
 
 def _means(name: str, one: Raw) -> list[str]:

@@ -104,6 +104,12 @@ def lines(raw: Raw) -> list[str]:
     ]
 
 
+def mean_and_worst(raw: Raw) -> tuple[float, float]:
+    """Of the ratios of CPU time at the default."""
+    ratios = [ratio(each["pairs"], AUTO).median for each in raw["programs"].values()]
+    return geometric_mean(ratios), max(ratios)
+
+
 def plots(raw: Raw) -> dict[str, str]:
     """CPU time at both."""
     those = {

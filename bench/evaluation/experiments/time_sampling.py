@@ -120,7 +120,7 @@ def lines(raw: Raw) -> list[str]:
     return [
         "CPU time over plain. On CPython these are whole processes, with the start; the kernel may allow fewer time samples a second than",
         "asked for. In the paper, 1000 Hz costs 1.1 and more. py-spy and `profiling.sampling` are processes beside the program's, whose CPU time",
-        "counts; docs/performance.md compares the shares that they find.",
+        "counts; the next section compares the shares that they find.",
         "",
         *table(head, rows),
     ]
