@@ -30,10 +30,11 @@ all: $(VENVS)
 	$(PYPY) -m venv .venv-pypy
 	touch $@
 
-# One wheel serves every interpreter.
+# One wheel serves every interpreter. Somebody who waits for it sees how far cargo is.
 $(WHEELS)/built: $(SOURCES) .venv/ready
 	rm -rf $(WHEELS) && mkdir -p $(WHEELS)
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w $(WHEELS) .
+	@echo "nthbyte: building the wheel, which takes some minutes the first time" >&2
+	[ -t 2 ] || export CARGO_TERM_QUIET=true; $(BIN)/python -m hatchling build -t wheel -d $(WHEELS)
 	touch $@
 
 .venv/installed: $(WHEELS)/built

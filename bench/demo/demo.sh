@@ -1,6 +1,6 @@
 #!/bin/sh
 # The demo: docutils turns its longest documents into HTML, on CPython, and on PyPy if there is one.
-# Prints the summary, and writes the Firefox profile and the HTML page into build/demo.
+# Prints the answers and the summary, and writes the Firefox profile and the HTML page into build/demo.
 set -eu
 
 cd "$(dirname "$0")/../.."
@@ -10,6 +10,7 @@ mkdir -p "$demo"
 
 if [ ! -e "$packages/complete" ]; then
     rm -rf "$packages"
+    echo "nthbyte: installing docutils, which the demo profiles" >&2
     # Both are pure Python, so both interpreters use the same copy. The documents are part of pyperformance.
     grep -E '^(docutils|pyperformance)==' bench/requirements.txt >"$demo/requirements.txt"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
@@ -29,6 +30,9 @@ for place in .venv .venv-pypy; do
     echo
     echo "\$ nthbyte summary $demo/$name.nthb --top 12"
     "$nthbyte" summary "$demo/$name.nthb" --top 12
+    echo
+    echo "\$ nthbyte explain $demo/$name.nthb"
+    "$nthbyte" explain "$demo/$name.nthb"
     "$nthbyte" export "$demo/$name.nthb" --to firefox -o "$demo/$name.json.gz" 2>/dev/null
     "$nthbyte" flamegraph "$demo/$name.nthb" -o "$demo/$name.html" 2>/dev/null
 done

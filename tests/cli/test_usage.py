@@ -179,6 +179,9 @@ def test_help(interpreter: Interpreter, tmp_path: Path) -> None:
         (["export", "x.nthb"], "--to"),
         (["export", "x.nthb", "--to", "word"], "word"),
         (["summary", "x.nthb", "--top", "few"], "few"),
+        (["app.py", "--every", "1"], "try: nthbyte run app.py"),
+        (["my app.nthb"], "try: nthbyte explain 'my app.nthb'"),
+        (["stats", "x.nthb"], "try: nthbyte summary PROFILE"),
     ],
 )
 def test_wrong_commands_give_one_line(words: list[str], said: str, tmp_path: Path) -> None:

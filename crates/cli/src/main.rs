@@ -20,6 +20,7 @@ use clap::error::ContextKind;
 use clap::{CommandFactory, Parser};
 
 use commands::Command;
+use nthbyte_report::text::quoted;
 use output::say;
 
 /// Sample one in every n allocated bytes of a Python program.
@@ -77,8 +78,17 @@ fn refuse(mut error: clap::Error) -> ExitCode {
         .split("\n\nFor more information")
         .next()
         .unwrap_or_default();
-    // The help of the command, if one is named.
     let named = std::env::args_os().nth(1).unwrap_or_default();
+    if error.kind() == clap::error::ErrorKind::InvalidSubcommand
+        && let Some(meant) = commands::meant::meant(&named)
+    {
+        say!(
+            "nthbyte: there is no command {}; try: nthbyte {meant}",
+            quoted(&named.to_string_lossy())
+        );
+        return ExitCode::from(2);
+    }
+    // The help of the command, if one is named.
     let command = match Arguments::command().find_subcommand(&named) {
         Some(command) => format!("nthbyte {}", command.get_name()),
         None => "nthbyte".to_owned(),

@@ -314,6 +314,23 @@ pub fn pad(text: &str, columns: usize, cut: Cut) -> String {
     text
 }
 
+/// A word as a shell takes it.
+#[must_use]
+pub fn quoted(word: &str) -> String {
+    let plain =
+        |character: char| character.is_ascii_alphanumeric() || "-_./=:+,@%".contains(character);
+    let clean = clean(word);
+    if !clean.is_empty()
+        && clean
+            .chars()
+            .all(|character| plain(character) || (!character.is_ascii() && clean == word))
+    {
+        clean
+    } else {
+        format!("'{}'", clean.replace('\'', "'\\''"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@ mod export;
 mod flamegraph;
 mod import;
 mod leaks;
+pub mod meant;
 mod memory;
 mod merge;
 mod summary;

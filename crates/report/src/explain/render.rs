@@ -93,7 +93,7 @@ impl Explanation {
 impl Answer {
     /// The command on a line of its own. Where it would not fit, the profiles are not named.
     fn command(&self, width: usize) -> String {
-        let words: Vec<String> = self.more.iter().map(|word| quoted(word)).collect();
+        let words: Vec<String> = self.more.iter().map(|word| text::quoted(word)).collect();
         let line = format!("{INDENT}{}\n", words.join(" "));
         if text::width(&line) <= width {
             return line;
@@ -131,21 +131,5 @@ fn shorten(kept: &mut [usize]) -> bool {
             true
         }
         None => false,
-    }
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let plain =
-        |character: char| character.is_ascii_alphanumeric() || "-_./=:+,@%".contains(character);
-    let clean = text::clean(word);
-    if !clean.is_empty()
-        && clean
-            .chars()
-            .all(|character| plain(character) || (!character.is_ascii() && clean == word))
-    {
-        clean
-    } else {
-        format!("'{}'", clean.replace('\'', "'\\''"))
     }
 }
