@@ -15,9 +15,14 @@ use super::allocator::most_during;
 /// A command takes at most so many bytes for each byte of the uncompressed events.
 const EACH_BYTE: u64 = 40;
 
-/// Those that take more of some files: they judge each site of a file by itself, and a file may have as many sites as
-/// samples. A comparison reads two files.
-const DEARER: [(&str, u64); 3] = [("explain", 130), ("leaks", 120), ("diff", 200)];
+/// Those that take more of some files (docs/formats.md states it): a row for each function, of which a file may have as many
+/// as samples, or a judgement of each site. A comparison reads two files.
+const DEARER: [(&str, u64); 4] = [
+    ("summary --json", 90),
+    ("explain", 130),
+    ("leaks", 120),
+    ("diff", 200),
+];
 
 /// Counts the bytes that are written.
 #[derive(Default)]
@@ -37,7 +42,7 @@ impl Write for Sink {
 type Command = fn(&mut Profile, &mut Sink) -> io::Result<()>;
 
 /// All of them, by name.
-const COMMANDS: [(&str, Command); 14] = [
+const COMMANDS: [(&str, Command); 16] = [
     ("load", |_, _| Ok(())),
     ("summary", |profile, out| {
         summary(profile, By::Function, out)
@@ -50,6 +55,18 @@ const COMMANDS: [(&str, Command); 14] = [
     }),
     ("summary --by type", |profile, out| {
         summary(profile, By::Type, out)
+    }),
+    ("summary --json", |profile, out| {
+        let of = (By::Function, Selected::everything(), Sort::Own);
+        let summary = Summary::first_rows(profile, of.0, of.1, of.2, usize::MAX);
+        Ok(serde_json::to_writer(out, &summary)?)
+    }),
+    ("memory", |profile, out| {
+        match Memory::of(profile, At::Peak) {
+            Ok(memory) => Ok(serde_json::to_writer(out, &memory)?),
+            // The profile does not say it.
+            Err(_) => Ok(()),
+        }
     }),
     ("tree", |profile, out| {
         fold::fold(profile);

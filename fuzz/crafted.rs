@@ -1,12 +1,13 @@
 //! Profiles that no program makes: much of one thing, in few bytes. A few numbers describe each, so a fuzzer can vary them,
 //! and a small seed is a large profile.
 
+use nthbyte_profile::composition::COMPOSITION;
 use nthbyte_profile::event::{
-    Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, Event, FrameKind, Label,
-    LabelSetId, Lines, Nanos, Node, NodeId, SampleId, SourceId, Survival, Thread, ThreadId, TypeId,
-    TypeName,
+    Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, Event, Extension, FrameKind,
+    Label, LabelSetId, Lines, Nanos, Node, NodeId, SampleId, SourceId, Survival, Thread, ThreadId,
+    TypeId, TypeName,
 };
-use nthbyte_profile::{Meta, Writer};
+use nthbyte_profile::{Composition, Meta, Part, Writer};
 
 /// What there is much of.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,6 +34,8 @@ pub struct Crafted {
     pub frees_every: u32,
     /// Collections.
     pub collections: u32,
+    /// Moments at which it is known what memory was made of.
+    pub compositions: u32,
 }
 
 impl Crafted {
@@ -55,6 +58,7 @@ impl Crafted {
             sizes: is(8),
             frees_every: number(9),
             collections: number(10),
+            compositions: number(11),
         }
     }
 
@@ -123,6 +127,14 @@ impl Crafted {
                 freed_objects: None,
                 bytes_before: None,
                 bytes_after: None,
+            }));
+        }
+        for number in 0..self.compositions {
+            let mut of = Composition::at(Nanos(u64::from(number) * 1_000));
+            of.set(Part::Resident, u64::from(number % 64));
+            put(&Event::Extension(Extension {
+                kind: COMPOSITION,
+                bytes: &of.encode(0),
             }));
         }
     }

@@ -94,7 +94,15 @@ fn no_command_takes_more_than_in_proportion_to_the_events() {
             "collections",
             Crafted {
                 nodes: 1,
-                collections: MANY,
+                collections: 20 * MANY,
+                ..nested
+            },
+        ),
+        (
+            "compositions",
+            Crafted {
+                nodes: 1,
+                compositions: 20 * MANY,
                 ..nested
             },
         ),

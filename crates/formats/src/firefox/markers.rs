@@ -3,13 +3,14 @@
 //! A collection stops all threads of its process. So a process has its markers on one track: that of the thread which
 //! allocated the most. Then the page draws one track of collections for each process, not one for each thread.
 
-use nthbyte_profile::event::{Collection, CollectionKind, MajorPhase, Memory, Nanos};
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::{Collection, CollectionKind, MajorPhase, Memory, Nanos, ThreadId};
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use serde_json::{Value, json};
 
 use super::categories;
-use super::column::{object, same};
+use super::column::{Column, object, same};
 use super::export::{Export, Track, TrackKind, millis};
 use crate::names;
 
@@ -19,12 +20,16 @@ const INTERVAL: u32 = 1;
 /// A collection that stops the program for this long has a colour of its own.
 const LONG: Nanos = Nanos(10_000_000);
 
-/// The markers of one track.
-pub(super) struct Markers {
+/// The markers of one track. Their data is made when it is written: there may be as many collections as a file has room for.
+pub(super) struct Markers<'a> {
+    profile: &'a Profile,
+    /// The thread of the track.
+    thread: ThreadId,
+    /// Ordered by their starts.
+    collections: Vec<&'a Collection>,
+    /// The process's totals of memory, ordered by time.
+    readings: Vec<&'a Memory>,
     names: Vec<u32>,
-    starts: Vec<f64>,
-    ends: Vec<f64>,
-    data: Vec<Data>,
 }
 
 /// The data of a marker besides its time.
@@ -60,20 +65,22 @@ struct Data {
     rss: Option<u64>,
 }
 
-impl Markers {
-    pub fn none() -> Self {
+impl<'a> Markers<'a> {
+    /// Those of a track that has none.
+    pub fn none(export: &Export<'a>, track: &Track) -> Self {
         Self {
+            profile: export.profile,
+            thread: track.thread,
+            collections: Vec::new(),
+            readings: Vec::new(),
             names: Vec::new(),
-            starts: Vec::new(),
-            ends: Vec::new(),
-            data: Vec::new(),
         }
     }
 
     /// The collections of a process on its first track of allocations, ordered by their starts.
-    pub fn of(export: &Export<'_>, track: &Track) -> Self {
+    pub fn of(export: &Export<'a>, track: &Track) -> Self {
         let profile = export.profile;
-        let mut markers = Self::none();
+        let mut markers = Self::none(export, track);
         let process = profile.process_of(track.thread);
         let mut tracks = export.tracks.iter();
         let first = tracks.find(|one| {
@@ -83,46 +90,53 @@ impl Markers {
             return markers;
         }
         let all = profile.collections.iter();
-        let mut list: Vec<&Collection> = all
+        markers.collections = all
             .filter(|of| profile.process_of(of.thread) == process)
             .collect();
+        let list = &mut markers.collections;
         list.sort_by_key(|collection| collection.start);
-        let mut readings: Vec<&Memory> = profile.memory_of(process).iter().collect();
-        readings.sort_by_key(|reading| reading.time);
-        for (at, collection) in list.iter().enumerate() {
-            let mut data = data(collection);
-            if collection.thread != track.thread {
-                data.thread = Some(names::thread(profile, collection.thread));
-            }
-            if collection.kind == CollectionKind::Minor {
-                // The totals that were read after this collection, and before the next one.
-                let next = list.get(at + 1).map_or(profile.end, |next| next.start);
-                let from = readings.partition_point(|reading| reading.time < collection.start);
-                let after = readings[from..].iter().take_while(|of| of.time <= next);
-                for reading in after {
-                    data.reserved = data.reserved.or(reading.heap_reserved);
-                    data.rss = data.rss.or(reading.rss);
-                }
-            }
-            markers.names.push(export.string(&name(collection.kind)));
-            markers.starts.push(millis(collection.start));
-            markers.ends.push(millis(collection.end()));
-            markers.data.push(data);
-        }
+        markers.readings = profile.memory_of(process).iter().collect();
+        markers.readings.sort_by_key(|reading| reading.time);
+        let names = list.iter();
+        markers.names = names
+            .map(|collection| export.string(&name(collection.kind)))
+            .collect();
         markers
+    }
+
+    fn data(&self, at: usize) -> Data {
+        let collection = self.collections[at];
+        let mut data = data(collection);
+        if collection.thread != self.thread {
+            data.thread = Some(names::thread(self.profile, collection.thread));
+        }
+        if collection.kind == CollectionKind::Minor {
+            // The totals that were read after this collection, and before the next one.
+            let next = self.collections.get(at + 1);
+            let next = next.map_or(self.profile.end, |next| next.start);
+            let readings = &self.readings;
+            let from = readings.partition_point(|reading| reading.time < collection.start);
+            let after = readings[from..].iter().take_while(|of| of.time <= next);
+            for reading in after {
+                data.reserved = data.reserved.or(reading.heap_reserved);
+                data.rss = data.rss.or(reading.rss);
+            }
+        }
+        data
     }
 }
 
-impl Serialize for Markers {
+impl Serialize for Markers<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let len = self.names.len();
+        let len = self.collections.len();
+        let all = || self.collections.iter();
         object(serializer, |map| {
             map.serialize_entry("name", &self.names)?;
-            map.serialize_entry("startTime", &self.starts)?;
-            map.serialize_entry("endTime", &self.ends)?;
+            map.serialize_entry("startTime", &Column(|| all().map(|of| millis(of.start))))?;
+            map.serialize_entry("endTime", &Column(|| all().map(|of| millis(of.end()))))?;
             map.serialize_entry("phase", &same(INTERVAL, len))?;
             map.serialize_entry("category", &same(categories::GC.number, len))?;
-            map.serialize_entry("data", &self.data)?;
+            map.serialize_entry("data", &Column(|| (0..len).map(|at| self.data(at))))?;
             map.serialize_entry("length", &len)
         })
     }

@@ -72,7 +72,7 @@ impl Serialize for OneTrack<'_, '_> {
                 TrackKind::Time => {
                     map.serialize_entry("tid", &format!("{os_id} time"))?;
                     map.serialize_entry("samples", &TimeSamples { export, thread })?;
-                    map.serialize_entry("markers", &Markers::none())
+                    map.serialize_entry("markers", &Markers::none(export, track))
                 }
             }
         })

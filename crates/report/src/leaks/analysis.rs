@@ -14,6 +14,7 @@ use super::growth::Growth;
 use super::sites::{self, Life, NEVER, Sites};
 use super::verdict::{Evidence, SMALLEST, Verdict};
 use crate::estimate::{Estimate, Estimator, Totals};
+use crate::periods;
 
 /// Points of a curve.
 const POINTS: usize = 48;
@@ -42,6 +43,8 @@ pub(super) struct End {
 pub(crate) struct Analysis<'a> {
     pub(super) profile: &'a Profile,
     pub(super) weights: Vec<Weight>,
+    /// [`periods::longest`]: found once, since it looks at every shape.
+    pub(super) longest_period: f64,
     pub(super) clocks: Clocks,
     pub(super) closing: Nanos,
     pub(super) sites: Sites,
@@ -75,6 +78,7 @@ impl<'a> Analysis<'a> {
         let mut analysis = Self {
             profile,
             weights: profile.shape_weights(),
+            longest_period: periods::longest(profile),
             closing,
             containers: chains
                 .into_iter()
@@ -191,7 +195,7 @@ impl<'a> Analysis<'a> {
         let growth = |clock: Clock| {
             let at = clock as usize;
             let (first, end) = (f64::from(first[at]), f64::from(end.moment[at]));
-            Growth::of(self.profile, &self.weights, lives(), first, end, clock)
+            Growth::of(self, lives(), first, end, clock)
         };
         let mut born: Vec<(f32, f64)> = lives()
             .filter(|life| alive_at(life, end))

@@ -13,7 +13,6 @@ use super::growth::START_UP;
 use super::sites::Level;
 use super::verdict::{FEW_AT_ONCE, SMALLEST, Verdict};
 use crate::estimate::Totals;
-use crate::periods;
 
 /// The places that are looked at, those that seem to grow most first.
 const MOST: usize = 2000;
@@ -57,7 +56,7 @@ impl Analysis<'_> {
         // Of what has stopped, only growth that came later may go on.
         let from = match verdict {
             Verdict::Imported => return None,
-            Verdict::Burst if growth.held() > FEW_AT_ONCE * periods::longest(self.profile) => {
+            Verdict::Burst if growth.held() > FEW_AT_ONCE * self.longest_period => {
                 return None;
             }
             Verdict::LevelledOff | Verdict::Shrank => f64::midpoint(start, end),

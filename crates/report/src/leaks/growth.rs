@@ -4,13 +4,12 @@
 //! examined from [`Growth::start`], when start-up is over and the site has allocated for the first
 //! time, to the end, in [`CELLS`] equal cells of one of the [clocks](super::clock).
 
-use nthbyte_profile::Profile;
 use nthbyte_profile::model::Weight;
 use statrs::function::beta::beta_reg;
 
+use super::analysis::Analysis;
 use super::clock::Clock;
 use super::sites::{Life, NEVER};
-use crate::periods;
 
 /// Cells of the window.
 pub(crate) const CELLS: usize = 32;
@@ -54,8 +53,7 @@ pub(crate) type End = f64;
 impl Growth {
     /// `first`: the site's first birth.
     pub(crate) fn of<'a>(
-        profile: &Profile,
-        weights: &[Weight],
+        analysis: &Analysis<'_>,
         lives: impl Iterator<Item = &'a Life> + Clone,
         first: f64,
         end: End,
@@ -85,7 +83,8 @@ impl Growth {
             (middle, [Side::default(); 2]),
         ];
         for life in lives {
-            let weight = &weights[profile.samples.shape_id(life.sample).0 as usize];
+            let shape = analysis.profile.samples.shape_id(life.sample);
+            let weight = &analysis.weights[shape.0 as usize];
             let birth = f64::from(life.birth[clock as usize]);
             let death = life.death[clock as usize];
             let lives_on = death == NEVER || f64::from(death) > end;
@@ -127,9 +126,8 @@ impl Growth {
         }
         let count = |cells: [bool; CELLS]| cells.into_iter().map(u32::from).sum();
         growth.cells = (count(gains), count(losses));
-        let period = periods::longest(profile);
-        growth.later = counts(&sides[0].1, period);
-        growth.late = counts(&sides[1].1, period);
+        growth.later = counts(&sides[0].1, analysis.longest_period);
+        growth.late = counts(&sides[1].1, analysis.longest_period);
         if live > 0.0 {
             growth.objects = live * live / squares;
             growth.effective = growth.objects / dispersion(&net, squares / live);
