@@ -91,7 +91,9 @@ def test_summary_fits_the_width_and_names_the_function(profile: Path) -> None:
 
 
 def test_collapsed_agrees_with_the_summary(profile: Path) -> None:
-    lines = report("export", profile, "--to", "collapsed", folder=profile.parent).ok().out.splitlines()
+    lines = (
+        report("export", profile, "--to", "collapsed", "-o", "-", folder=profile.parent).ok().out.splitlines()
+    )
     # function (file:line);function (file:line) bytes
     total = sum(int(line.rsplit(" ", 1)[1]) for line in lines)
     assert total == pytest.approx(summary(profile, "--domain", "all")["all"]["bytes"]["estimate"], rel=1e-3)
@@ -115,9 +117,8 @@ def test_exported_files_are_complete_and_have_default_names(
     assert b"build" in data or command == "flamegraph"
     # By default the name is that of the profile; `-` is standard output.
     named = [word for word in _words(command, profile, out) if word not in ("-o", str(out))]
-    if command != "collapsed":
-        report(*named, folder=tmp_path).ok()
-        assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {"written", "app"}
+    report(*named, folder=tmp_path).ok()
+    assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {"written", "app"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

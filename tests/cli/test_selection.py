@@ -44,7 +44,7 @@ PERIOD = 16 << 10
 # The arguments of each report that shows only what is selected.
 REPORTS = {
     "tree": ["tree"],
-    "collapsed": ["export", "--to", "collapsed"],
+    "collapsed": ["export", "--to", "collapsed", "-o", "-"],
     "firefox": ["export", "--to", "firefox", "-o", "-"],
     "pprof": ["export", "--to", "pprof", "-o", "-"],
     "speedscope": ["export", "--to", "speedscope", "-o", "-"],
@@ -210,8 +210,8 @@ def test_frames_of_imports_are_folded_in_the_terminal_only(profile: Path) -> Non
     assert frozen not in text("summary", str(profile), "--top", "0")
     assert frozen not in text("tree", str(profile), "--top", "0")
     assert frozen in text("tree", str(profile), "--top", "0", "--all-frames")
-    assert frozen in text("export", str(profile), "--to", "collapsed")
-    assert frozen not in text("export", str(profile), "--to", "collapsed", "--fold-frames")
+    assert frozen in text("export", str(profile), "--to", "collapsed", "-o", "-")
+    assert frozen not in text("export", str(profile), "--to", "collapsed", "-o", "-", "--fold-frames")
     names = {row["name"] for row in summary(profile)["rows"]}
     assert "[import]" not in names
     assert "[import]" in {row["name"] for row in summary(profile, "--fold-frames")["rows"]}

@@ -59,7 +59,7 @@ def _check_merged(first: Path, whole: Any) -> None:
     harness.report("merge", first, "--all", "-o", merged, folder=first.parent).ok()
     assert merged.stat().st_mode & 0o777 == 0o600
     assert harness.summary(merged) == whole
-    for words in (["tree"], ["tree", "--by", "process"], ["export", "--to", "collapsed"]):
+    for words in (["tree"], ["tree", "--by", "process"], ["export", "--to", "collapsed", "-o", "-"]):
         shown = [
             harness.report(*words, *paths, folder=first.parent).ok().out
             for paths in ([first, "--all"], parts_of(first), [merged])

@@ -20,8 +20,7 @@ pub struct Arguments {
     /// The format.
     #[arg(long, value_enum)]
     to: Format,
-    /// The file to write; `-` is standard output (default: the profile's name with the format's suffix;
-    /// standard output for collapsed stacks).
+    /// The file to write; `-` is standard output (default: the profile's name with the format's suffix).
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
     /// Overwrite the output even if it is another profile, or a file that nthbyte has not written.
@@ -85,10 +84,7 @@ impl Arguments {
         if self.by == Some(Apart::Process) {
             profile.root_by_process();
         }
-        let output = match (self.to, self.output) {
-            (Format::Collapsed, None) => Output::Standard,
-            (_, option) => Output::beside(self.profiles.first(), option, self.to.suffix()),
-        };
+        let output = Output::beside(self.profiles.first(), self.output, self.to.suffix());
         inputs.protect(&output, self.force)?;
         let compressed = matches!(&output, Output::File(path) | Output::Derived(path)
             if path.extension().is_some_and(|end| end == "gz"));
