@@ -11,6 +11,7 @@ use crate::event::{
 };
 pub use crate::images::{CodePlace, Image};
 use crate::meta::{Distances, Meta, Source, Unit};
+use crate::missing::Missing;
 pub use crate::processes::{Process, ProcessId, process_label};
 pub use crate::samples::{Lifetime, Sample, Samples, Shape, ShapeId, Site, SiteId};
 pub use nthbyte_sampling::Weight;
@@ -275,6 +276,19 @@ impl Profile {
             counted: None,
             damage: Vec::new(),
         }
+    }
+
+    /// One clause, without a full stop, for each thing that is in no profile of these processes.
+    pub fn missing(&self) -> impl Iterator<Item = String> {
+        let mut sum = Missing::default();
+        for missing in self.processes.iter().map(|process| &process.missing) {
+            sum.interpreters |= missing.interpreters;
+            sum.children = sum.children.saturating_add(missing.children);
+            if sum.reason.is_empty() {
+                sum.reason.clone_from(&missing.reason);
+            }
+        }
+        sum.clauses().into_iter()
     }
 
     /// The weight of one sample.

@@ -12,6 +12,7 @@ use crate::activity::Activity;
 use crate::composition::Composition;
 use crate::event::{Memory, Nanos};
 use crate::meta::Meta;
+use crate::missing::Missing;
 use crate::varint::{put, take};
 
 /// Kinds of events about processes. The first two and `LOST` are in merged files only.
@@ -82,6 +83,9 @@ pub struct Process {
     /// What ended the process or its session early, if the agent could tell: a signal, or a full disk. One line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<String>,
+    /// What is in no profile, although it belongs to this process or its children.
+    #[serde(default, skip_serializing_if = "Missing::is_empty")]
+    pub missing: Missing,
     /// The number of events that were lost, except for time samples.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost: u64,
@@ -131,6 +135,7 @@ impl Process {
             allocated: None,
             counted: None,
             ended_by: None,
+            missing: Missing::default(),
             lost: 0,
             memory: Vec::new(),
             compositions: Vec::new(),

@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use crate::cancellation::uncancelled;
 use crate::exit;
 use crate::guard::guarded;
+use crate::missing;
 use crate::recording::begin_with_lock;
 use crate::registry;
 use crate::termination;
@@ -138,6 +139,7 @@ extern "C" fn after_fork_in_parent() {
 
 extern "C" fn after_fork_in_child() {
     GENERATION.fetch_add(1, Relaxed);
+    missing::after_fork_in_child();
     termination::after_fork_in_child();
     exit::after_fork_in_child();
     TICKS.after_fork_in_child();

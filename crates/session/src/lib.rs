@@ -71,7 +71,7 @@
 //! timers      the timers of time samples            rate       how many of them there can be
 //! ticks       time samples, from a signal handler to the file
 //! guard       stops panics                              termination  completes the profile at SIGTERM, and before other ends
-//! last_line   what is printed at SIGTERM            missing   children without a file
+//! last_line   what is printed at SIGTERM            missing   what is in no profile
 //! composition what the resident set is made of, at intervals
 //! os_thread   a thread that needs no thread-local data
 //! exit        the end of the process
@@ -145,6 +145,7 @@ pub use fork::{ProcessIdentity, forks, has_profile, let_writer_run, set_after_fo
 pub use guard::guarded;
 pub use interner::{Appearance, Epoch, KeyMap, KnownType, PerEpoch};
 pub use keeper::{Keeper, set_keeper, set_preparer};
+pub use missing::interpreter_ran;
 pub use os_thread::{in_own_thread, is_writer_thread};
 pub use outcome::{Counted, Outcome, copy_text};
 pub use rate::Rate;

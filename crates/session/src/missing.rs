@@ -1,13 +1,19 @@
-//! Forked children whose profile could not be created: they have given up their rights, or have no descriptor left, or
-//! the folder is not there any more.
+//! What is in no profile, although the program did it.
 //!
-//! They cannot say so themselves, for nobody reads what a child of a server prints. So the first process of the family
-//! shares a page with its forks; each child without a file counts itself there, and the end of the first process says it.
+//! *Interpreters with their own GIL*: their hosts do not sample them, and [say](interpreter_ran) that they run.
+//!
+//! *Forked children whose profile could not be created*: they have given up their rights, or have no descriptor left, or
+//! the folder is not there any more. They cannot say so themselves, for nobody reads what a child of a server prints. So the first process of the family
+//! shares a page with its forks; each child without a file counts itself there, and the first process writes it to its profile
+//! and says it at its end.
 //! What a child starts with another program's start method (`spawn`) does not have the page, and says so at its start.
 
 use std::process;
 use std::ptr::null_mut;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use nthbyte_profile::Missing;
 
 use crate::sync::{AtomicPtr, AtomicU8, AtomicU32, constant};
 
@@ -23,6 +29,9 @@ constant! {
     static FIRST: AtomicU32 = AtomicU32::new(0);
 }
 
+/// Whether an interpreter with its own GIL ran in this process during the session.
+static INTERPRETERS: AtomicBool = AtomicBool::new(false);
+
 struct Shared {
     /// Children without a file.
     children: AtomicU32,
@@ -35,6 +44,7 @@ struct Shared {
 /// Called when a session begins in this process; not in the child of a fork.
 pub(crate) fn begin() {
     FIRST.store(process::id(), Relaxed);
+    INTERPRETERS.store(false, Relaxed);
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
     // SAFETY: new pages, which are zero: a valid `Shared`.
@@ -74,25 +84,37 @@ pub(crate) fn count(reason: &str) {
     shared.children.fetch_add(1, Relaxed);
 }
 
-/// What the first process says at its end, if children are missing.
-pub(crate) fn note() -> Option<String> {
+/// Called where memory is allocated for an interpreter with its own GIL: often, and by any thread.
+pub fn interpreter_ran() {
+    // Threads of several interpreters only read the line after the first call.
+    if !INTERPRETERS.load(Relaxed) {
+        INTERPRETERS.store(true, Relaxed);
+    }
+}
+
+/// Only the thread that forks is in the child, so other interpreters may not run there.
+pub(crate) fn after_fork_in_child() {
+    INTERPRETERS.store(false, Relaxed);
+}
+
+/// What is missing until now in this process, and among its children if it is the first one of its family.
+pub(crate) fn now() -> Missing {
+    let mut missing = Missing {
+        interpreters: INTERPRETERS.load(Relaxed),
+        ..Missing::default()
+    };
     if FIRST.load(Relaxed) != process::id() {
-        return None;
+        return missing;
     }
     // SAFETY: as above.
-    let shared = unsafe { SHARED.load(Acquire).as_ref() }?;
-    let children = shared.children.load(Relaxed);
-    if children == 0 {
-        return None;
-    }
-    let who = match children {
-        1 => "1 child process has no profile".to_owned(),
-        _ => format!("{children} child processes have no profile"),
+    let Some(shared) = (unsafe { SHARED.load(Acquire).as_ref() }) else {
+        return missing;
     };
-    if shared.is_written.load(Acquire) == 0 {
-        return Some(who);
+    missing.children = shared.children.load(Relaxed).into();
+    if shared.is_written.load(Acquire) != 0 {
+        let bytes = shared.reason.iter().map(|byte| byte.load(Relaxed));
+        let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
+        missing.reason = String::from_utf8_lossy(&bytes).into_owned();
     }
-    let bytes = shared.reason.iter().map(|byte| byte.load(Relaxed));
-    let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
-    Some(format!("{who} ({})", String::from_utf8_lossy(&bytes)))
+    missing
 }

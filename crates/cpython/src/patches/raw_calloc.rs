@@ -120,7 +120,12 @@ pub unsafe extern "C" fn holds_main_gil() -> bool {
             return false;
         }
         let interpreter = (watch.api.PyThreadState_GetInterpreter)(state) as usize;
-        interpreter == watch.main || field::<usize>(interpreter, watch.gil_offset) == watch.main_gil
+        let is_main = interpreter == watch.main
+            || field::<usize>(interpreter, watch.gil_offset) == watch.main_gil;
+        if !is_main {
+            nthbyte_session::interpreter_ran();
+        }
+        is_main
     }
 }
 

@@ -7,6 +7,7 @@ use crate::activity::{self, Activity};
 use crate::composition::{self, ArenaRun, Composition, parse_arenas};
 use crate::event::{End, Extension, Memory, Nanos, SampleId};
 use crate::meta::Meta;
+use crate::missing::{MISSING, Missing};
 use crate::model::{Damage, Profile};
 use crate::processes::{self, Process, ProcessId, extension};
 use crate::varint::take;
@@ -69,6 +70,7 @@ impl Loader {
             extension::COUNTED => self.counted(extension.bytes),
             composition::COMPOSITION => self.composition(extension.bytes),
             composition::ARENAS => self.arenas(extension.bytes),
+            MISSING => self.missing(extension.bytes),
             activity::ACTIVITY => self.activity(extension.bytes),
             extension::LOST => self.lost_from_here(extension.bytes),
             _ => None,
@@ -113,6 +115,14 @@ impl Loader {
         if notes.len() < MOST_NOTES && notes.iter().all(|known| *known != text) {
             notes.push(text.into_owned());
         }
+        Some(())
+    }
+
+    /// Reads what is missing until now.
+    fn missing(&mut self, bytes: &[u8]) -> Option<()> {
+        let missing = Missing::parse(bytes)?;
+        let process = self.profile.processes.get_mut(self.process.index())?;
+        process.missing = missing;
         Some(())
     }
 

@@ -32,6 +32,9 @@ pub(super) fn incomplete(facts: &Facts<'_>) -> Option<Answer> {
             damage.offset
         ));
     }
+    for clause in profile.missing() {
+        answer.say(format!("Not in these answers: {clause}."));
+    }
     let mut total = 0_u64;
     for kind in [LostKind::Allocations, LostKind::Other, LostKind::CpuSamples] {
         let counts = profile.lost.iter().filter(|(of, _)| *of == kind);

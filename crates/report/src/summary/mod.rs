@@ -255,7 +255,10 @@ impl Summary {
             }),
             collections: collections(profile),
             complete: profile.complete,
-            notes: meta.notes.clone(),
+            notes: profile
+                .missing()
+                .chain(meta.notes.iter().cloned())
+                .collect(),
             damage: damage(profile),
             unlisted: estimator.bytes(&Totals::default()),
             unlisted_allocations: estimator.allocations(&Totals::default()),

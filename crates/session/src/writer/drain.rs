@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nthbyte_profile::activity;
 use nthbyte_profile::composition::{self, encode_arenas};
 use nthbyte_profile::event::{Allocation, End, Event, Extension, Memory, Nanos, SourceId};
-use nthbyte_profile::{Composition, Meta, Writer, extension};
+use nthbyte_profile::{Composition, MISSING, Meta, Missing, Writer, extension};
 use rtrb::Consumer;
 
 use super::arenas::Arenas;
@@ -51,6 +51,8 @@ pub(crate) struct Drain {
     activity: ActivityMeter,
     composer: Composer,
     arenas: Arenas,
+    /// What the file says of it.
+    missing: Missing,
     flushed: Instant,
     dirty: bool,
     counted: Counted,
@@ -119,6 +121,7 @@ impl Drain {
             activity: ActivityMeter::default(),
             composer: Composer::default(),
             arenas: Arenas::default(),
+            missing: Missing::default(),
             flushed: Instant::now(),
             dirty: false,
             counted: Counted::default(),
@@ -214,8 +217,18 @@ impl Drain {
             for memory in readings.into_iter().flatten() {
                 self.write(&Event::Memory(memory), shared);
             }
+            self.record_missing(shared);
             self.record_activity(is_last, shared);
             self.record_composition(readings[2], is_last, shared);
+        }
+    }
+
+    /// Records what is in no profile, if there is more than the file says.
+    fn record_missing(&mut self, shared: &Shared) {
+        let missing = missing::now();
+        if missing != self.missing {
+            self.write_extension(MISSING, &missing.encode(), shared);
+            self.missing = missing;
         }
     }
 
@@ -386,7 +399,7 @@ impl Drain {
                 }
             }
         }
-        outcome.notes.extend(missing::note());
+        outcome.notes.extend(missing::now().clauses());
         (outcome, self.left_behind)
     }
 
