@@ -458,6 +458,16 @@ def test_numpy(tmp_path: Path) -> None:
     assert 10_000_000 <= rows["one", 5] < 11_000_000
     # NumPy reuses the temporary for the sum, if it can: one or two arrays in each round.
     assert 299_000_000 < rows["two", 8] < 606_000_000
+    # Who called is part of the type.
+    types = {
+        row["name"]: row["self_bytes"]["estimate"]
+        for row in summary(tmp_path / "out.nthb", "--by", "type", "--domain", "native")["rows"]
+    }
+    assert types["malloc by numpy"] > 309_000_000
+    file = firefox(tmp_path / "out.nthb")
+    names = set(file["shared"]["stringArray"])
+    assert "malloc by numpy (freed later)" in names
+    assert not any(name.startswith("malloc by numpy in ") for name in names)
 
 
 PEAKS = {

@@ -6,7 +6,8 @@
 use std::cell::UnsafeCell;
 use std::ops::Range;
 
-use crate::process::{Probe, library_at};
+use crate::preload::Kind;
+use crate::process::{Probe, library_at, prepare_to_find_libraries};
 use crate::recording::Recording;
 
 /// The largest number of libraries that are known.
@@ -29,6 +30,8 @@ pub struct Library {
     pub own_threads: String,
     /// The type of mappings that it makes.
     pub mappings: String,
+    /// The types of blocks that it takes: the function, and the type.
+    blocks: [(&'static str, String); Kind::OF_BLOCKS.len()],
 }
 
 /// Those that were met, for the thread that has a recording.
@@ -39,17 +42,39 @@ unsafe impl Sync for Shared {}
 
 static KNOWN: Shared = Shared(UnsafeCell::new(Vec::new()));
 
+/// Finds what [`at`] needs of the C library, which must not happen inside of a request: the search takes the dynamic linker's
+/// lock, and a thread that has it may wait for the recording.
+pub fn prepare() {
+    prepare_to_find_libraries();
+}
+
+/// The library that calls this thread; `None` if it is not known. Only the first sample of each library makes system calls.
+pub fn of_caller(recording: &mut Recording<'_>, address: usize) -> Option<&'static Library> {
+    known_at(recording, address).or_else(|| at(recording, &Probe::new()?, address))
+}
+
+/// The library that has an address, if it was met.
+fn known_at(_recording: &mut Recording<'_>, address: usize) -> Option<&'static Library> {
+    // SAFETY: there is a recording, which is borrowed, and this is the only use of the list in this thread.
+    let known = unsafe { &*KNOWN.0.get() };
+    let mut known = known.iter();
+    known
+        .find(|of| of.addresses.contains(&address))
+        .map(|library| &**library)
+}
+
 /// The library that has an address; `None` if there is none, or if it is not known.
+#[inline(never)]
 pub fn at(
-    _recording: &mut Recording<'_>,
+    recording: &mut Recording<'_>,
     probe: &Probe,
     address: usize,
 ) -> Option<&'static Library> {
-    // SAFETY: there is a recording, which is borrowed, and this is the only use of the list in this thread.
-    let known = unsafe { &mut *KNOWN.0.get() };
-    if let Some(&library) = known.iter().find(|of| of.addresses.contains(&address)) {
+    if let Some(library) = known_at(recording, address) {
         return Some(library);
     }
+    // SAFETY: as in `known_at`.
+    let known = unsafe { &mut *KNOWN.0.get() };
     if known.len() == MOST || known.try_reserve(1).is_err() {
         return None;
     }
@@ -77,14 +102,26 @@ impl Library {
             folders.any(|folder| matches!(folder, "site-packages" | "dist-packages"));
         let package = folders.next().filter(|&folder| folder != file);
         let package = package.unwrap_or(name);
+        let package = package.strip_suffix(".libs").unwrap_or(package);
+        let functions = Kind::OF_BLOCKS.map(Kind::name);
+        let blocks = functions.map(|function| (function, format!("{function} by {package}")));
         Self {
             addresses,
             name: name.to_owned(),
-            package: package.strip_suffix(".libs").unwrap_or(package).to_owned(),
+            package: package.to_owned(),
+            blocks,
             is_installed,
             own_threads: format!("[{name}, its own threads]"),
             mappings: format!("mmap by {name}"),
         }
+    }
+
+    /// The type of blocks that it takes from this function.
+    #[must_use]
+    pub fn blocks_by(&self, function: &str) -> Option<&str> {
+        let mut blocks = self.blocks.iter();
+        let found = blocks.find(|(name, _)| *name == function);
+        found.map(|(_, blocks)| blocks.as_str())
     }
 
     /// Whether other libraries run on it, or are called through it: the C library and its like. It says nothing of who does the
@@ -158,6 +195,8 @@ mod tests {
             let library = Library::new(0..1, path);
             let found = (&*library.name, &*library.package, library.is_installed);
             assert_eq!(found, (name, package, is_installed));
+            let blocks = format!("calloc by {package}");
+            assert_eq!(library.blocks_by("calloc"), Some(&*blocks));
         }
         let serves = |path: &str| Library::new(0..1, path).serves_others();
         assert!(serves("/lib/libc.so.6") && serves("") && serves("/v/libnthbyte_cpython.so"));

@@ -32,7 +32,6 @@ pub use crate::preload::{
 use crate::guard::guarded;
 use crate::libraries;
 use crate::postponed::Postponed;
-use crate::process::Probe;
 use crate::recording::Recording;
 use crate::registry::Slot;
 use crate::session::Session;
@@ -57,7 +56,7 @@ pub struct Sampled {
     pub is_mapping: bool,
     /// Where the memory begins, if it counts with what is touched of it. 0 if it counts as a whole.
     pub lazy: usize,
-    /// The return address of the call that maps; 0 if it does not matter.
+    /// The return address of the call; 0 if it does not matter.
     pub caller: usize,
 }
 
@@ -226,14 +225,22 @@ pub fn sampled(
     .unwrap_or(NOT_INTERESTED)
 }
 
-/// The type of a sample. An installed library that maps memory has an allocator of its own, most of the time.
+/// The type of a sample: the function, and the installed library that called it, or its package. An installed library that maps
+/// memory has an allocator of its own, most of the time.
 fn function(recording: &mut Recording<'_>, sample: &Sampled) -> &'static str {
-    if !sample.is_mapping || sample.caller == 0 {
+    if sample.caller == 0 {
         return sample.function;
     }
-    let library = Probe::new().and_then(|probe| libraries::at(recording, &probe, sample.caller));
-    let library = library.filter(|of| of.is_installed && !of.serves_others());
-    library.map_or(sample.function, |library| &library.mappings)
+    let library = libraries::of_caller(recording, sample.caller);
+    let Some(library) = library.filter(|of| of.is_installed && !of.serves_others()) else {
+        return sample.function;
+    };
+    if sample.is_mapping {
+        return &library.mappings;
+    }
+    library
+        .blocks_by(sample.function)
+        .unwrap_or(sample.function)
 }
 
 /// Records a sample, or keeps it until its stack is complete. Returns its token: the epoch, and the number of the sample

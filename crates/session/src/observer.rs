@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::libraries;
 use crate::native::{self, NOT_INTERESTED, Placed, Sampled};
 use crate::preload::{Kind, MOST_RANGES, Observer, Request, Settings, interface};
 use crate::process::image;
@@ -48,6 +49,7 @@ pub fn connect(
     let Some(period) = native::begin(session) else {
         return false;
     };
+    libraries::prepare();
     let mut ranges = [[0; 2]; MOST_RANGES];
     /// They stay where they are.
     static ALWAYS: OnceLock<[[usize; 2]; 2]> = OnceLock::new();
@@ -114,10 +116,11 @@ unsafe extern "C" fn sampled(request: &Request) -> u64 {
         function: request.kind.name(),
         is_mapping: request.kind.is_mapping(),
         lazy: request.lazy,
-        caller: if request.kind == Kind::Mmap {
-            request.caller
-        } else {
+        // A mapping that grows keeps the type of the call, since another library may have made it.
+        caller: if request.kind == Kind::Mremap {
             0
+        } else {
+            request.caller
         },
     };
     native::sampled(&sample, || is_own(request), place)

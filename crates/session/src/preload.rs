@@ -41,6 +41,15 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Those that give blocks of an allocator.
+    pub(crate) const OF_BLOCKS: [Self; 5] = [
+        Self::Malloc,
+        Self::Calloc,
+        Self::Realloc,
+        Self::Memalign,
+        Self::New,
+    ];
+
     /// The name in profiles.
     #[must_use]
     pub const fn name(self) -> &'static str {

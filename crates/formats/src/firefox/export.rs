@@ -37,7 +37,7 @@ pub(super) enum TrackKind {
 pub(super) struct Top {
     pub type_id: TypeId,
     pub lifetime: Lifetime,
-    /// Who called, if it is native memory: its types, such as `malloc`, say little.
+    /// Who called, if it is native memory and its type does not say so: `malloc` alone says little.
     pub caller: Option<String>,
 }
 
@@ -124,9 +124,11 @@ impl<'a> Export<'a> {
 
 /// The distinct tops, and which one each leaf has.
 fn tops(profile: &Profile, leaves: &Leaves) -> (Vec<Top>, Vec<u32>) {
-    let mut is_native = vec![false; profile.types.len()];
+    let mut lacks_caller = vec![false; profile.types.len()];
     for id in native_samples(profile) {
-        is_native[profile.samples.type_id(id).index()] = true;
+        let of = profile.samples.type_id(id);
+        // `malloc by numpy` says it.
+        lacks_caller[of.index()] = !names::type_name(profile, of).contains(" by ");
     }
     let mut callers = Callers::of(profile);
     let mut numbers = HashMap::new();
@@ -135,7 +137,7 @@ fn tops(profile: &Profile, leaves: &Leaves) -> (Vec<Top>, Vec<u32>) {
         let top = Top {
             type_id: leaf.type_id,
             lifetime: leaf.lifetime,
-            caller: is_native[leaf.type_id.index()]
+            caller: lacks_caller[leaf.type_id.index()]
                 .then(|| callers.of_stack(leaf.stack))
                 .flatten(),
         };

@@ -72,8 +72,7 @@ pub(super) fn span(address: usize) -> Option<Range<usize>> {
 pub fn library_at(address: usize, probe: &Probe, path: &mut [u8]) -> Option<(Range<usize>, usize)> {
     /// The dynamic linker's description of the image comes after its end; its second word is the path (`link.h`).
     const NAME: usize = 8;
-    static FIND: OnceLock<Option<FindObject>> = OnceLock::new();
-    let find = (*FIND.get_or_init(find_object))?;
+    let find = prepare_to_find_libraries()?;
     let mut object = FoundObject::default();
     // SAFETY: as in `span`.
     if unsafe { find(address as *mut c_void, &raw mut object) } != 0 {
@@ -83,6 +82,12 @@ pub fn library_at(address: usize, probe: &Probe, path: &mut [u8]) -> Option<(Ran
     let read = probe.bytes(name, path);
     let length = memchr::memchr(0, &path[..read])?;
     Some((object.start..object.end, length))
+}
+
+/// What [`library_at`] asks. The first call takes the dynamic linker's lock.
+pub(crate) fn prepare_to_find_libraries() -> Option<FindObject> {
+    static FIND: OnceLock<Option<FindObject>> = OnceLock::new();
+    *FIND.get_or_init(find_object)
 }
 
 /// The same, by the headers of the images.
@@ -103,14 +108,14 @@ fn span_of_images(address: usize) -> Option<Range<usize>> {
 /// `struct dl_find_object` (dlfcn.h), of which later versions of the C library may fill in more.
 #[repr(C)]
 #[derive(Default)]
-struct FoundObject {
+pub(crate) struct FoundObject {
     flags: u64,
     start: usize,
     end: usize,
     rest: [u64; 13],
 }
 
-type FindObject = unsafe extern "C" fn(*mut c_void, *mut FoundObject) -> c_int;
+pub(crate) type FindObject = unsafe extern "C" fn(*mut c_void, *mut FoundObject) -> c_int;
 
 /// The C library's `_dl_find_object`, which takes no lock. It has it since version 2.35.
 fn find_object() -> Option<FindObject> {
