@@ -14,6 +14,9 @@ const LABEL: usize = 26;
 /// The fewest columns of a path that are worth to be shown.
 const PLACE: usize = 8;
 
+/// The fewest columns that a name keeps beside a place.
+const NAME: usize = 8;
+
 /// A column of figures.
 pub(crate) struct Column {
     pub(crate) heading: &'static str,
@@ -88,18 +91,22 @@ pub(crate) fn table(
     }
 }
 
-/// A name, and its place in the source if there is room for it. `more` is written after the place.
+/// A name and its place in the source. If there is no room for both, the name gives way: a line is found by its place, and many
+/// functions have one name. `more` is written after the place.
 pub(crate) fn named_place(name: &str, file: &str, line: u32, more: &str, columns: usize) -> String {
-    let name = text::fit(name, columns, Cut::Middle);
-    let left = columns.saturating_sub(text::width(&name) + 1);
-    if file.is_empty() || left < PLACE {
-        return name;
-    }
     let mut lines = String::new();
     if line > 0 {
         let _ = write!(lines, ":{line}");
     }
     lines.push_str(more);
+    let most = columns.saturating_sub(NAME + 1);
+    if file.is_empty() || most < PLACE {
+        return text::fit(name, columns, Cut::Middle);
+    }
+    let last = file.rsplit('/').next().unwrap_or(file);
+    let least = text::width(&text::clean(&format!("{last}{lines}")));
+    let name = text::fit(name, columns - least.min(most) - 1, Cut::Middle);
+    let left = columns - text::width(&name) - 1;
     format!("{name} {}", path(file, &lines, left))
 }
 
@@ -217,13 +224,14 @@ mod tests {
     }
 
     #[test]
-    fn the_path_is_cut_before_the_name() {
+    fn the_folders_give_way_and_then_the_name() {
         let file = "/home/me/code/shop/orders/models/invoice.py";
         let at = |columns| named_place("Invoice.total", file, 12, "", columns);
         assert_eq!(at(80), format!("Invoice.total {file}:12"));
         assert_eq!(at(44), "Invoice.total /home/me/code/…/invoice.py:12");
         assert_eq!(at(31), "Invoice.total …/invoice.py:12");
-        assert_eq!(at(24), "Invoice.total …ice.py:12");
+        assert_eq!(at(24), "Invo…total invoice.py:12");
+        assert_eq!(at(20), "Inv…otal …oice.py:12");
         assert_eq!(at(15), "Invoice.total");
         assert_eq!(at(9), "Invo…otal");
         let library = "/v/lib/python3.11/site-packages/docutils/nodes.py";
