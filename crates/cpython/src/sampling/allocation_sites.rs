@@ -7,6 +7,8 @@
 //! more general name.
 
 use std::ffi::{CStr, c_void};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Observer, Sample};
 use nthbyte_sampling::{Distances, Period, SamplePoints};
@@ -99,16 +101,16 @@ impl AllocationSites {
     /// # Safety
     /// As for [`Self::learn`].
     unsafe fn try_to_learn(gil: &Gil, layout: &Layout, heap: *mut Heap) -> Option<Self> {
-        let mut room: Vec<Seen> = Vec::new();
-        room.try_reserve_exact(MOST).ok()?;
+        let mut seen: Vec<Seen> = Vec::new();
+        seen.try_reserve_exact(MOST).ok()?;
         // Not on this thread's stack, which another thread may get in the child of a fork.
-        let mut observed = Box::new(Observed {
-            process: std::process::id(),
-            seen: room,
+        let observed = Box::new(Observed {
+            taken: AtomicUsize::new(0),
+            places: seen.as_mut_ptr(),
         });
         let points = SamplePoints::new(Period::EVERY, Distances::Fixed, 0);
         let observer = Observer {
-            context: (&raw mut *observed).cast(),
+            context: (&raw const *observed).cast_mut().cast(),
             sampled: note,
             freed: ignore,
         };
@@ -121,7 +123,8 @@ impl AllocationSites {
             Heap::stop(heap);
             names?
         };
-        let seen = observed.seen;
+        // SAFETY: so many places are filled: sampling is off, and `note` takes one after the other.
+        unsafe { seen.set_len(observed.taken.load(Acquire).min(MOST)) };
         for (variable, place, domain, kind) in kinds(layout) {
             let objects = names.value(variable)?;
             for at in 0..objects.tuple_length()? {
@@ -158,10 +161,13 @@ impl AllocationSites {
     }
 }
 
-/// What `note` has observed, and the process that it is for.
+/// Where `note` writes what it observes: [`MOST`] places.
+///
+/// Another thread may fork meanwhile. In its child, sampling stays on until a session begins, and several threads may call
+/// `note` there. Each call takes a place of its own, so they need no look at the process's number (a system call).
 struct Observed {
-    process: u32,
-    seen: Vec<Seen>,
+    taken: AtomicUsize,
+    places: *mut Seen,
 }
 
 /// An observed allocation.
@@ -179,16 +185,21 @@ impl Seen {
 }
 
 unsafe extern "C" fn note(context: *mut c_void, sample: &Sample) -> u32 {
-    // SAFETY: the context is that of `try_to_learn`, and no other code uses it meanwhile.
-    let Observed { process, seen } = unsafe { &mut *context.cast::<Observed>() };
-    // Another thread may have forked meanwhile.
-    if seen.len() < seen.capacity() && std::process::id() == *process {
-        seen.push(Seen {
-            block: sample.block as usize,
-            size: sample.requested,
-            domain: sample.domain,
-            site: sample.site,
-        });
+    // SAFETY: the context is that of `try_to_learn`; in the child of a fork it is never freed.
+    let observed = unsafe { &*context.cast::<Observed>() };
+    // A count that is too large stays so: it does not wrap.
+    if observed.taken.load(Relaxed) < MOST {
+        let at = observed.taken.fetch_add(1, AcqRel);
+        if at < MOST {
+            let seen = Seen {
+                block: sample.block as usize,
+                size: sample.requested,
+                domain: sample.domain,
+                site: sample.site,
+            };
+            // SAFETY: there are so many places, and this one is nobody else's.
+            unsafe { observed.places.add(at).write(seen) };
+        }
     }
     NOT_INTERESTED
 }
