@@ -97,6 +97,19 @@ def _drop_modules() -> None:
         package.pop(name, None)
     # The list of the package's files.
     sys.path_importer_cache.pop(os.path.dirname(__file__), None)
+    _drop_future()
+
+
+def _drop_future() -> None:
+    """Drops the module ``__future__`` with its 30 objects, if nthbyte's modules were the first to import it."""
+    names = list(sys.modules)
+    if "__future__" not in names[names.index("nthbyte") :]:
+        return
+    for name in names:
+        if name.partition(".")[0] == "nthbyte":
+            # What the statement `from __future__ import annotations` has left, which nothing reads.
+            vars(sys.modules[name]).pop("annotations", None)
+    del sys.modules["__future__"]
 
 
 def _begin_by_schedule(config: Config, force: bool, is_quiet: bool, schedule: dict[str, Any]) -> None:
