@@ -30,7 +30,7 @@ while len(looks) < 100 and (not looks or looks[-1][1] >= looks[-1][0] / 3):
 print(*min(looks))
 """
 
-# Upper bounds of the objects that nthbyte adds, up to CPython 3.13 and from 3.14 on: less than 20 above what there are. A
+# Upper bounds of the objects that nthbyte adds, up to CPython 3.13 and from 3.14 on: up to 20 more than there are. A
 # module that is not needed has more with its content.
 MOST_OBJECTS = (240, 355)
 
