@@ -12,7 +12,7 @@ use std::io::{self, Write};
 
 use crate::activity::Activity;
 use crate::event::{
-    Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, End, Event, FrameKind,
+    Allocation, Code, CodeId, Collection, CollectionKind, CpuSample, End, Event, FrameKind, Label,
     LabelSetId, Lines, Memory, Nanos, Node, NodeId, SampleId, SourceId, Survival, Thread, ThreadId,
     TypeId, TypeName,
 };
@@ -31,8 +31,8 @@ pub struct Synthetic {
     pub period: u64,
     /// The distribution of distances.
     pub distances: Distances,
-    /// Whether some names contain text that reports must escape or cut: control characters, line
-    /// ends, right-to-left marks, markup, ten thousand characters.
+    /// Whether some names of functions, types, threads and labels contain text that reports must escape or cut: control
+    /// characters, line ends, right-to-left marks, markup, ten thousand characters. Samples have labels only then.
     pub hostile: bool,
     /// The largest size of the stack tree. The stack tree of a real program also stops growing.
     pub nodes: u32,
@@ -110,8 +110,14 @@ const TYPES: [(&str, &str, u64, u64); 12] = [
     ("app.models.Node", "", 48, 48),
 ];
 
+/// The part of a name of ten thousand characters.
+const LONG: &str = "very_long_name_";
+
+/// Sets of labels of a hostile profile.
+const LABELS: u32 = 4;
+
 /// Names that reports must escape or cut.
-const HOSTILE: [&str; 8] = [
+const HOSTILE: [&str; 10] = [
     "red\u{1b}[31m\u{7}",
     "two\nlines\r\tand a tab",
     "</script><script>alert(1)</script>",
@@ -120,6 +126,8 @@ const HOSTILE: [&str; 8] = [
     "a;b;c \\ \"quoted\" 'name' & <b>",
     "\u{fffd}\u{0}nul",
     "e\u{301}\u{301}\u{301}\u{200d}🏳️‍🌈",
+    "a command in one sign: \u{9b}2J\u{9c}",
+    "isolates \u{2066}\u{2067}\u{2069} tags \u{e0041} and \u{7f}",
 ];
 
 /// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
@@ -254,7 +262,7 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
             if self.setup.hostile && number % 5 == 0 {
                 HOSTILE[(number / 5) as usize % HOSTILE.len()].clone_into(&mut name);
                 if number == 100 {
-                    name = "very_long_name_".repeat(667);
+                    name = LONG.repeat(667);
                 }
             }
             let first_line = number / FILES * 30 + 1;
@@ -265,19 +273,47 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
                 lines: Lines::LocationTable(&location_table(number)),
             }));
         }
-        for (name, native, ..) in TYPES {
+        let hostile = |number: usize| HOSTILE[number % HOSTILE.len()];
+        for (number, (name, native, ..)) in TYPES.into_iter().enumerate() {
+            let (name, native) = match self.setup.hostile {
+                true if number == 2 => (LONG.repeat(667), LONG.to_owned()),
+                true => (hostile(number).to_owned(), hostile(number + 1).to_owned()),
+                false => (name.to_owned(), native.to_owned()),
+            };
+            let (name, native) = (&name[..], &native[..]);
             (self.sink)(&Event::Type(TypeName { name, native }));
         }
         for thread in 0..THREADS {
             let name = if thread == 0 {
                 "MainThread".to_owned()
             } else {
-                format!("worker-{thread}")
+                match self.setup.hostile {
+                    true if thread == 3 => LONG.repeat(667),
+                    true => format!("{}{}", hostile(0), hostile(thread as usize)),
+                    false => format!("worker-{thread}"),
+                }
             };
             (self.sink)(&Event::Thread(Thread {
                 os_id: u64::from(4242 + thread),
                 name: &name,
             }));
+        }
+        if self.setup.hostile {
+            for number in 0..LABELS {
+                let long = LONG.repeat(if number == 0 { 667 } else { 0 });
+                (self.sink)(&Event::Label(Label {
+                    parent: LabelSetId(number),
+                    key: &format!("{long}{}", hostile(number as usize)),
+                    value: hostile(number as usize + 3),
+                }));
+            }
+        }
+    }
+
+    fn labels(&self) -> LabelSetId {
+        match self.setup.hostile {
+            true => LabelSetId(self.samples % (LABELS + 1)),
+            false => LabelSetId::NONE,
         }
     }
 
@@ -371,7 +407,7 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
             Distances::Every => 1,
             _ => 1 + u32::try_from(block / self.setup.period).unwrap_or(u32::MAX - 1),
         };
-        let time = self.time();
+        let (time, labels) = (self.time(), self.labels());
         (self.sink)(&Event::Allocation(Allocation {
             time,
             thread: ThreadId(thread as u32),
@@ -380,7 +416,7 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
             block,
             points,
             type_id: TypeId(type_number as u32 + 1),
-            labels: LabelSetId::NONE,
+            labels,
             source: SourceId::ALLOCATIONS,
             survival: Survival::Unsaid,
         }));
@@ -414,7 +450,7 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
             time: self.time(),
             thread: ThreadId(thread as u32),
             stack: self.top(thread),
-            labels: LabelSetId::NONE,
+            labels: self.labels(),
             source: SourceId::TIME,
         };
         (self.sink)(&Event::Cpu(sample));
