@@ -18,6 +18,7 @@ pub mod summary;
 pub mod text;
 mod time;
 pub mod tree;
+mod youth;
 
 pub use aggregate::{Aggregate, ByLifetime};
 pub use diff::Diff;

@@ -12,7 +12,7 @@ use nthbyte_profile::model::{
 use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_report::explain::{Answer, Asked, Topic};
 use nthbyte_report::text;
-use nthbyte_report::{Estimate, Explanation};
+use nthbyte_report::{By, Estimate, Explanation, Summary};
 use proptest::prelude::*;
 
 const PERIOD: u64 = 64 << 10;
@@ -185,6 +185,37 @@ fn what_accumulates_comes_before_who_allocates() {
     let none = explain(&profile(&[churn(2000)]));
     assert!(answer(&none, Topic::Leak).is_none());
     assert!(answer(&none, Topic::NoLeak).unwrap().figures["unnoticed_per_minute"].estimate > 0.0);
+}
+
+#[test]
+fn few_collections_do_not_tell_what_dies_young() {
+    for (collections, is_few) in [(0, true), (3, true), (4, false)] {
+        let mut profile = profile(&[churn(2000)]);
+        profile.collections = (0..collections)
+            .map(|number| Collection {
+                start: Nanos(number * 1_000_000_000),
+                duration: Nanos(1000),
+                thread: ThreadId(0),
+                kind: CollectionKind::Generation(0),
+                freed_objects: None,
+                bytes_before: None,
+                bytes_after: None,
+            })
+            .collect();
+        let explanation = explain(&profile);
+        let text = answer(&explanation, Topic::Young)
+            .unwrap()
+            .sentences
+            .join(" ");
+        assert_eq!(text.contains("dies young"), !is_few, "{text}");
+        assert_eq!(text.contains("may live long"), is_few, "{text}");
+        let summary = Summary::of(&profile, By::Function);
+        let is_noted = summary
+            .notes
+            .iter()
+            .any(|note| note.contains("may have lived long"));
+        assert_eq!(is_noted, is_few);
+    }
 }
 
 /// The samples for which `is_second` holds belong to a second process.

@@ -8,6 +8,7 @@ use super::{Answer, Facts, Topic, of_bytes, weight};
 use crate::estimate::Totals;
 use crate::fold;
 use crate::leaks::name;
+use crate::youth;
 
 /// From this share on, it is one of the first answers.
 const MOST: f64 = 0.5;
@@ -28,7 +29,8 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     if young.samples == 0 || share < LEAST {
         return None;
     }
-    let weight = if share >= MOST {
+    let few = youth::few_collections(facts.profile);
+    let weight = if share >= MOST && few.is_none() {
         weight::MOST_DIES_YOUNG
     } else {
         weight::SOME_DIES_YOUNG
@@ -54,8 +56,12 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     } else {
         "among the places that make most of them is"
     };
+    let dies = match few {
+        None => "dies young",
+        Some(_) => "is freed before the next garbage collection",
+    };
     answer.say(format!(
-        "{} of what is allocated dies young: {}, {} objects; {most} {}.",
+        "{} of what is allocated {dies}: {}, {} objects; {most} {}.",
         facts.share(bytes.estimate),
         of_bytes(&bytes),
         facts.count(&objects),
@@ -67,6 +73,12 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
         "{subject} makes {} of them: {types}.",
         facts.count(&first.figure)
     ));
+    if let Some(few) = few {
+        answer.say(format!(
+            "{}: these objects may live long.",
+            youth::how_few(few)
+        ));
+    }
     answer.places.push(place);
     answer.figure("line_objects", first.figure);
     Some(answer)

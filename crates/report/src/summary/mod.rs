@@ -22,6 +22,7 @@ use crate::fold;
 use crate::inclusive::Sum;
 use crate::periods;
 use crate::selection::{Alive, Moment, Reading, Selected, lifetimes_are_known, peak_of_rss};
+use crate::youth;
 
 /// The kind of the rows of a summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -226,6 +227,7 @@ impl Summary {
             kinds.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count))
         };
         let first = rows::rows(profile, &mut aggregate, by, alive_is_known, (sort, most));
+        let few = youth::few_collections(profile);
         let meta = &profile.meta;
         let counted = profile.allocated;
         let mut summary = Self {
@@ -257,6 +259,7 @@ impl Summary {
             complete: profile.complete,
             notes: profile
                 .missing()
+                .chain(few.map(youth::note))
                 .chain(meta.notes.iter().cloned())
                 .collect(),
             damage: damage(profile),
