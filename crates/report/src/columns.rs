@@ -91,23 +91,34 @@ pub(crate) fn table(
     }
 }
 
-/// A name and its place in the source. If there is no room for both, the name gives way: a line is found by its place, and many
-/// functions have one name. `more` is written after the place.
+/// A name, and its place in the source if there is room for it. `more` is written after the place.
 pub(crate) fn named_place(name: &str, file: &str, line: u32, more: &str, columns: usize) -> String {
-    let mut lines = String::new();
-    if line > 0 {
-        let _ = write!(lines, ":{line}");
+    let name = text::fit(name, columns, Cut::Middle);
+    let left = columns.saturating_sub(text::width(&name) + 1);
+    if file.is_empty() || left < PLACE {
+        return name;
     }
-    lines.push_str(more);
-    let most = columns.saturating_sub(NAME + 1);
-    if file.is_empty() || most < PLACE {
-        return text::fit(name, columns, Cut::Middle);
-    }
+    format!("{name} {}", path(file, &after(line, more), left))
+}
+
+/// The place of a line, and the name of its function before it. The name gives way: lines of one function differ by their places.
+pub(crate) fn named_line(name: &str, file: &str, line: u32, columns: usize) -> String {
     let last = file.rsplit('/').next().unwrap_or(file);
-    let least = text::width(&text::clean(&format!("{last}{lines}")));
-    let name = text::fit(name, columns - least.min(most) - 1, Cut::Middle);
-    let left = columns - text::width(&name) - 1;
-    format!("{name} {}", path(file, &lines, left))
+    let least = text::width(&text::clean(&format!("{last}{}", after(line, "")))) + 1;
+    let left = columns.saturating_sub(least).max(NAME);
+    let room = if file.is_empty() { columns } else { left };
+    let name = text::fit(name, room.min(columns), Cut::Middle);
+    named_place(&name, file, line, "", columns)
+}
+
+/// What follows the path of a file.
+fn after(line: u32, more: &str) -> String {
+    let mut text = String::new();
+    if line > 0 {
+        let _ = write!(text, ":{line}");
+    }
+    text.push_str(more);
+    text
 }
 
 /// The path of a source file, with what follows it, in at most so many columns: from where modules
@@ -223,19 +234,28 @@ mod tests {
         assert_eq!(text, "it is\n  12.5 MiB, or\n  3 % of 7\n  things\n");
     }
 
+    const FILE: &str = "/home/me/code/shop/orders/models/invoice.py";
+
     #[test]
-    fn the_folders_give_way_and_then_the_name() {
-        let file = "/home/me/code/shop/orders/models/invoice.py";
-        let at = |columns| named_place("Invoice.total", file, 12, "", columns);
-        assert_eq!(at(80), format!("Invoice.total {file}:12"));
+    fn the_path_is_cut_before_the_name() {
+        let at = |columns| named_place("Invoice.total", FILE, 12, "", columns);
+        assert_eq!(at(80), format!("Invoice.total {FILE}:12"));
         assert_eq!(at(44), "Invoice.total /home/me/code/…/invoice.py:12");
         assert_eq!(at(31), "Invoice.total …/invoice.py:12");
-        assert_eq!(at(24), "Invo…total invoice.py:12");
-        assert_eq!(at(20), "Inv…otal …oice.py:12");
+        assert_eq!(at(24), "Invoice.total …ice.py:12");
         assert_eq!(at(15), "Invoice.total");
         assert_eq!(at(9), "Invo…otal");
         let library = "/v/lib/python3.11/site-packages/docutils/nodes.py";
         assert_eq!(path(library, ":7", 60), "docutils/nodes.py:7");
+    }
+
+    #[test]
+    fn a_line_keeps_its_place() {
+        let at = |columns| named_line("Invoice.total", FILE, 12, columns);
+        assert_eq!(at(31), "Invoice.total …/invoice.py:12");
+        assert_eq!(at(24), "Invo…total invoice.py:12");
+        assert_eq!(at(20), "Inv…otal …oice.py:12");
+        assert_eq!(at(15), "Inv…otal");
     }
 
     #[test]
@@ -270,6 +290,7 @@ mod tests {
         #[test]
         fn labels_fit(name in "[a-z.日]{0,30}", file in "(/?[a-z日]{0,9}){0,6}", line in 0_u32..2000, columns in 1_usize..60) {
             prop_assert!(text::width(&named_place(&name, &file, line, "", columns)) <= columns);
+            prop_assert!(text::width(&named_line(&name, &file, line, columns)) <= columns);
             prop_assert!(text::width(&path(&file, ":1", columns)) <= columns);
         }
     }

@@ -1,7 +1,7 @@
 //! The tables of a summary for a terminal.
 
 use super::{By, Row, Sort, Summary, TimeRow};
-use crate::columns::{self, Column, named_place};
+use crate::columns::{self, Column, named_line, named_place};
 use crate::estimate::Estimate;
 use crate::text::{self, Cut};
 
@@ -166,7 +166,8 @@ impl Summary {
         match self.by {
             By::Type | By::Process => text::fit(name, left, Cut::Middle),
             By::File => columns::path(name, "", left),
-            By::Function | By::Line => named_place(name, file, line, "", left),
+            By::Function => named_place(name, file, line, "", left),
+            By::Line => named_line(name, file, line, left),
         }
     }
 }
