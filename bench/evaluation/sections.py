@@ -18,7 +18,7 @@ from evaluation.experiments import (
     period_by_itself,
 )
 from evaluation.results import Result
-from evaluation.words import table
+from evaluation.words import mean_and_worst, table
 
 Found = dict[str, "Result | None"]
 
@@ -52,7 +52,7 @@ def _overhead(found: Found) -> list[str] | None:
 
 
 def _mean_and_worst(rows: dict[str, dict[str, float]], column: str) -> str:
-    return f"{overhead.mean(rows, column):.3f} (worst {overhead.worst(rows, column):.2f})"
+    return mean_and_worst(overhead.mean(rows, column), overhead.worst(rows, column))
 
 
 def _readme(found: Found) -> list[str] | None:
@@ -60,15 +60,7 @@ def _readme(found: Found) -> list[str] | None:
     lines: list[str] = []
     rows = []
     if raw := _complete(found, "auto"):
-        mean, worst = period_by_itself.mean_and_worst(raw)
-        rows.append(
-            [
-                "Python objects",
-                raw["interpreter"],
-                f"{len(raw['programs'])}",
-                f"{mean:.3f} (worst {worst:.2f})",
-            ]
-        )
+        rows.append(["Python objects", *period_by_itself.overview(raw)])
     if raw := _complete(found, "native-work"):
         rows += [["native memory", *row] for row in native_work.means(raw)]
     if rows:

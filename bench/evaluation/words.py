@@ -31,6 +31,11 @@ def bytes_text(size: float) -> str:
     return f"{size:.0f} B"
 
 
+def mean_and_worst(mean: float, worst: float) -> str:
+    """``0.962 (worst 1.11)``, of ratios."""
+    return f"{mean:.3f} (worst {worst:.2f})"
+
+
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
     """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]

@@ -10,7 +10,7 @@ from typing import Any
 from evaluation.experiment import Bench, Experiment, Missing, Raw
 from evaluation.interpreters import BENCH, PACKAGES, ROOT, SCRIPT, Interpreter, cpythons, own, pypys
 from evaluation.pairs import Command, printed
-from evaluation.words import spaced, table
+from evaluation.words import mean_and_worst, spaced, table
 
 SOURCE = BENCH / "evaluation" / "native" / "vectors.cpp"
 PROBE = BENCH / "evaluation" / "probes" / "native_work.py"
@@ -158,9 +158,7 @@ def means(raw: Raw) -> list[list[str]]:
         # A single program has no mean.
         if len(rows := one["cases"]) > 1:
             ratios = [ratio(row) for row in rows]
-            found.append(
-                [name, f"{len(rows)}", f"{geometric_mean(_alike(rows)):.3f} (worst {max(ratios):.2f})"]
-            )
+            found.append([name, f"{len(rows)}", mean_and_worst(geometric_mean(_alike(rows)), max(ratios))])
     return found
 
 

@@ -11,7 +11,7 @@ from evaluation.experiment import Bench, Experiment, Raw
 from evaluation.interpreters import PROGRAMS, SCRIPT, SHORT, own, profiled, scripts
 from evaluation.pairs import PLAIN, Command, measure, plain, ratio
 from evaluation.profile import summary
-from evaluation.words import bytes_text, table
+from evaluation.words import bytes_text, mean_and_worst, table
 
 AUTO = "auto"
 FIXED = "512KiB"
@@ -104,10 +104,10 @@ def lines(raw: Raw) -> list[str]:
     ]
 
 
-def mean_and_worst(raw: Raw) -> tuple[float, float]:
-    """Of the ratios of CPU time at the default."""
+def overview(raw: Raw) -> list[str]:
+    """The interpreter, the number of programs, and the ratios of CPU time at the default: the mean, and the worst."""
     ratios = [ratio(each["pairs"], AUTO).median for each in raw["programs"].values()]
-    return geometric_mean(ratios), max(ratios)
+    return [raw["interpreter"], f"{len(ratios)}", mean_and_worst(geometric_mean(ratios), max(ratios))]
 
 
 def plots(raw: Raw) -> dict[str, str]:

@@ -105,11 +105,7 @@ const WORTH_SUMS: usize = 4;
 /// Passes on the sums over the samples of sites, so that all sites together have each sample once.
 fn each_site(profile: &Profile, alive: &Alive<'_>, mut pass: impl FnMut(&Site, &ByLifetime)) {
     let samples = &profile.samples;
-    let shapes: Vec<Totals> = samples
-        .shapes()
-        .iter()
-        .map(|&shape| Totals::of_sample(profile, shape))
-        .collect();
+    let shapes = Totals::of_shapes(profile);
     let count = |sum: &mut ByLifetime, id: SampleId| {
         let totals = &shapes[samples.shape_id(id).0 as usize];
         sum.count(totals, samples.lifetime(id), alive.totals(id));

@@ -181,6 +181,24 @@ impl Totals {
         Self::of(&profile.sampling(shape.sampling), shape)
     }
 
+    /// The totals of one sample of each shape, by the number of the shape.
+    pub(crate) fn of_shapes(profile: &Profile) -> Vec<Self> {
+        let shapes = profile.samples.shapes().iter();
+        shapes
+            .map(|&shape| Self::of_sample(profile, shape))
+            .collect()
+    }
+
+    /// The sum over all samples.
+    pub(crate) fn of_all(profile: &Profile) -> Self {
+        let shapes = Self::of_shapes(profile);
+        let mut all = Self::default();
+        for id in profile.samples.ids() {
+            all.add(&shapes[profile.samples.shape_id(id).0 as usize]);
+        }
+        all
+    }
+
     /// The totals of one sample, with a sampling that may be another than that of its shape.
     pub(crate) fn of(sampling: &Sampling, shape: Shape) -> Self {
         let weight = sampling.weight(&shape);

@@ -267,10 +267,7 @@ impl Cells {
         let samples = &profile.samples;
         let peak = selection::peak_of_all(profile).map(Moment::Found);
         let peak = peak.map(|moment| Alive::at(profile, moment));
-        let shapes = samples.shapes().iter();
-        let shapes: Vec<Totals> = shapes
-            .map(|&shape| Totals::of_sample(profile, shape))
-            .collect();
+        let shapes = Totals::of_shapes(profile);
         for id in samples.ids() {
             let totals = &shapes[samples.shape_id(id).0 as usize];
             let at_peak = peak.as_ref().and_then(|alive| alive.totals(id));

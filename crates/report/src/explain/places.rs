@@ -46,12 +46,10 @@ impl Sum for Totals {
 
 impl<'a> Places<'a> {
     pub(super) fn of(profile: &'a Profile) -> Self {
-        let shapes = profile.samples.shapes().iter();
-        let totals = shapes.map(|&shape| Totals::of_sample(profile, shape));
         Self {
             profile,
             frames: Frames::of(profile),
-            totals: totals.collect(),
+            totals: Totals::of_shapes(profile),
             stand_ins: stand_ins(profile),
         }
     }

@@ -47,10 +47,7 @@ impl Classes {
         let shapes = profile.samples.shapes();
         Self {
             of_shape: (0..shapes.len() as u32).collect(),
-            totals: shapes
-                .iter()
-                .map(|&shape| Totals::of_sample(profile, shape))
-                .collect(),
+            totals: Totals::of_shapes(profile),
             merged: None,
         }
     }

@@ -65,14 +65,7 @@ impl<'a> Analysis<'a> {
         let lifetimes = profile.lifetimes();
         let knows_frees = lifetimes == Lifetimes::All;
         let sites = Sites::of(profile, &clocks);
-        let mut all = Totals::default();
-        let shapes = profile.samples.shapes().iter();
-        let shapes: Vec<Totals> = shapes
-            .map(|&shape| Totals::of_sample(profile, shape))
-            .collect();
-        for id in profile.samples.ids() {
-            all.add(&shapes[profile.samples.shape_id(id).0 as usize]);
-        }
+        let all = Totals::of_all(profile);
         let closing = clocks.closing();
         let chains = containers::chains(profile, &sites.frames, &clocks, closing);
         let mut analysis = Self {

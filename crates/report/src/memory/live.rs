@@ -128,15 +128,7 @@ fn slack(shape: &Shape, totals: &Totals) -> Moments {
 
 /// The estimator for sums over all samples.
 pub(super) fn estimator(profile: &Profile) -> Estimator {
-    let mut all = Totals::default();
-    let shapes = profile.samples.shapes().iter();
-    let shapes: Vec<Totals> = shapes
-        .map(|&shape| Totals::of_sample(profile, shape))
-        .collect();
-    for id in profile.samples.ids() {
-        all.add(&shapes[profile.samples.shape_id(id).0 as usize]);
-    }
-    Estimator::new(profile, &all)
+    Estimator::new(profile, &Totals::of_all(profile))
 }
 
 /// The largest request that a process's heap serves itself.

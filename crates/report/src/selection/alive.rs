@@ -62,59 +62,56 @@ impl Lives {
     }
 
     /// The times of the allocation and of the free, if there was one. `None` if the object died at an
-    /// unknown time.
-    fn life(&self, sample: &Sample) -> Option<(Nanos, Option<Nanos>)> {
-        let end = || self.ends.get(sample.thread.index()).copied().flatten();
-        let to = end_of(sample.time, sample.freed, sample.lifetime, end)?;
-        Some((sample.time, to))
-    }
-
-    /// The same, of a sample that is not taken apart.
-    fn life_of(&self, samples: &Samples, id: SampleId) -> Option<(Nanos, Option<Nanos>)> {
-        let from = samples.time(id);
-        let end = || self.ends.get(samples.thread(id).index()).copied().flatten();
-        let to = end_of(from, samples.freed(id), samples.lifetime(id), end)?;
-        Some((from, to))
-    }
-
-    /// Whether the sampled object was alive.
-    pub(crate) fn is_alive(&self, sample: &Sample, moment: Moment) -> bool {
-        match moment {
-            Moment::End => sample.lifetime == Lifetime::StillLive,
-            Moment::Time(time) | Moment::Found(time) => {
-                self.life(sample).is_some_and(|life| includes(life, time))
+    /// unknown time. `thread` is asked only if the object was not freed.
+    #[inline]
+    fn life(
+        &self,
+        from: Nanos,
+        freed: Option<Nanos>,
+        lifetime: Lifetime,
+        thread: impl FnOnce() -> ThreadId,
+    ) -> Option<(Nanos, Option<Nanos>)> {
+        match (freed, lifetime) {
+            (Some(freed), _) => Some((from, Some(freed))),
+            (None, Lifetime::StillLive) => {
+                let end = self.ends.get(thread().index()).copied().flatten();
+                Some((from, end.filter(|&end| from < end)))
             }
+            (None, _) => None,
         }
     }
 
     /// The same, of a sample that is not taken apart: for passes over all samples.
+    fn life_of(&self, samples: &Samples, id: SampleId) -> Option<(Nanos, Option<Nanos>)> {
+        let (from, freed, lifetime) = (samples.time(id), samples.freed(id), samples.lifetime(id));
+        self.life(from, freed, lifetime, || samples.thread(id))
+    }
+
+    /// Whether the sampled object was alive.
+    pub(crate) fn is_alive(&self, sample: &Sample, moment: Moment) -> bool {
+        let life = || self.life(sample.time, sample.freed, sample.lifetime, || sample.thread);
+        is_alive(moment, sample.lifetime, life)
+    }
+
+    /// The same, of a sample that is not taken apart.
     pub(crate) fn has(&self, samples: &Samples, id: SampleId, moment: Moment) -> bool {
-        match moment.time() {
-            None => samples.lifetime(id) == Lifetime::StillLive,
-            Some(time) => self
-                .life_of(samples, id)
-                .is_some_and(|life| includes(life, time)),
+        is_alive(moment, samples.lifetime(id), || self.life_of(samples, id))
+    }
+}
+
+/// Whether an object was alive. `life` is asked only for a time.
+#[inline]
+fn is_alive(
+    moment: Moment,
+    lifetime: Lifetime,
+    life: impl FnOnce() -> Option<(Nanos, Option<Nanos>)>,
+) -> bool {
+    match moment.time() {
+        None => lifetime == Lifetime::StillLive,
+        Some(time) => {
+            life().is_some_and(|(from, to)| from <= time && to.is_none_or(|to| to > time))
         }
     }
-}
-
-/// When an object was freed, if it was; `None` if it died at an unknown time. `end`: that of its process, if others went on.
-#[inline]
-fn end_of(
-    from: Nanos,
-    freed: Option<Nanos>,
-    lifetime: Lifetime,
-    end: impl FnOnce() -> Option<Nanos>,
-) -> Option<Option<Nanos>> {
-    match (freed, lifetime) {
-        (Some(freed), _) => Some(Some(freed)),
-        (None, Lifetime::StillLive) => Some(end().filter(|&end| from < end)),
-        (None, _) => None,
-    }
-}
-
-fn includes((from, to): (Nanos, Option<Nanos>), time: Nanos) -> bool {
-    from <= time && to.is_none_or(|to| to > time)
 }
 
 /// What each sample says of what was alive at a moment.
