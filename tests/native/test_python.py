@@ -466,7 +466,9 @@ def test_numpy(tmp_path: Path) -> None:
     assert types["malloc by numpy"] > 309_000_000
     file = firefox(tmp_path / "out.nthb")
     names = set(file["shared"]["stringArray"])
-    assert "malloc by numpy (freed later)" in names
+    # How long an array lived, in collections of the import, is no matter here.
+    fates = ("died young", "freed later", "survived", "still live")
+    assert names & {f"malloc by numpy ({fate})" for fate in fates}
     assert not any(name.startswith("malloc by numpy in ") for name in names)
 
 
