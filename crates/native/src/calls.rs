@@ -157,21 +157,31 @@ pub unsafe extern "C" fn resize(block: *mut c_void, size: usize) -> *mut c_void 
             }
             return moved;
         }
-        // Before the call: after it, another thread may get the same address.
-        let sampled = BLOCKS.remove(block);
-        if let Some(removed) = sampled {
-            mappings::look(removed.token);
-        }
-        let resized = (replaced.realloc)(block, size);
-        if let Some(removed) = sampled {
-            if resized.is_null() && size != 0 {
-                BLOCKS.insert(block, removed.token, removed.detail);
-            } else {
-                report_freed(removed.token);
-            }
-        }
-        resized
+        resize_with(block, size, || (replaced.realloc)(block, size))
     }
+}
+
+/// Resizes a block by `resize`, and reports that the old one is freed if it was sampled.
+#[inline]
+pub fn resize_with(
+    block: *mut c_void,
+    size: usize,
+    resize: impl FnOnce() -> *mut c_void,
+) -> *mut c_void {
+    // Before the call: after it, another thread may get the same address.
+    let sampled = BLOCKS.remove(block);
+    if let Some(removed) = sampled {
+        mappings::look(removed.token);
+    }
+    let resized = resize();
+    if let Some(removed) = sampled {
+        if resized.is_null() && size != 0 {
+            BLOCKS.insert(block, removed.token, removed.detail);
+        } else {
+            report_freed(removed.token);
+        }
+    }
+    resized
 }
 
 /// `free` of a block that may be sampled, or of null.
@@ -227,6 +237,31 @@ pub unsafe fn record(
     points: u32,
     kind: Kind,
 ) {
+    // SAFETY: by the contract.
+    unsafe {
+        record_block(
+            thread,
+            block,
+            size,
+            points,
+            kind,
+            mappings::is_lazy(block, size, kind),
+        )
+    };
+}
+
+/// The same as [`record`]; `is_lazy` tells whether the block counts with what is touched of it.
+///
+/// # Safety
+/// As for [`record`].
+pub unsafe fn record_block(
+    thread: *mut Thread,
+    block: *mut c_void,
+    size: usize,
+    points: u32,
+    kind: Kind,
+    is_lazy: bool,
+) {
     // SAFETY: the caller's own state.
     let _busy = unsafe { Busy::begin(thread) };
     keep_errno(|| {
@@ -240,11 +275,7 @@ pub unsafe fn record(
             kind,
             // SAFETY: the caller's own state.
             caller: unsafe { (*thread).caller },
-            lazy: if mappings::is_lazy(block, size, kind) {
-                block as usize
-            } else {
-                0
-            },
+            lazy: if is_lazy { block as usize } else { 0 },
         });
         if token != NOT_INTERESTED {
             BLOCKS.insert(block, token, size);

@@ -42,6 +42,7 @@
 //! handles      dlsym and dlclose, for libraries that are loaded later
 //! slot_pages, turn    writes to slots, by one thread at a time
 //! interface    what an agent calls
+//! bundled      the allocator inside of Apache Arrow's library
 //! operators    C++'s operator new and delete, if another allocator brings its own
 //! calls, aligned, mappings    what runs at a sample point, and for blocks that may be sampled
 //! sampler      requests that are sampled: the arithmetic, and excluded code
@@ -58,6 +59,8 @@
 nthbyte_session::agent_allocator!();
 
 mod aligned;
+#[cfg(not(test))]
+mod bundled;
 mod calls;
 mod definitions;
 mod early;

@@ -199,9 +199,14 @@ pub unsafe extern "C" fn mremap(
     }
 }
 
+/// Whether memory is so large that it may count with what is touched of it.
+pub const fn is_large(size: usize) -> bool {
+    size >= LEAST_LAZY
+}
+
 /// Whether sampled memory counts with what is touched of it: a mapping, or a block that has one of its own.
 pub fn is_lazy(start: *mut c_void, size: usize, kind: Kind) -> bool {
-    size >= LEAST_LAZY && (kind.is_mapping() || replaced::has_mapping(start))
+    is_large(size) && (kind.is_mapping() || replaced::has_mapping(start))
 }
 
 /// Whether the token is of memory that counts with what is touched of it.

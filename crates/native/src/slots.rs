@@ -31,6 +31,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
+use crate::bundled::Bundled;
 use crate::definitions::{self, linker};
 use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS};
 use crate::handles::{self, UNLOADED};
@@ -367,14 +368,17 @@ impl Pass {
             };
             // SAFETY: by the contract; the slots are the object's own, and this thread has the turn.
             unsafe {
+                let bundled = Bundled::of(object);
                 object.for_each_slot(|slot| {
                     let value = AtomicUsize::from_ptr(slot.place).load(Relaxed);
                     let reached = self.function_of(object, slot, value, |at| {
                         knows_all
                             && (!known.defined_again[at] || self.is_first_at_start(object, at))
                     });
-                    if let Some(at) = reached
-                        && pages.replace(slot.place, value, self.own[at])
+                    let own = reached.map(|at| self.own[at]);
+                    let own = own.or_else(|| bundled.as_ref()?.own(value));
+                    if let Some(own) = own
+                        && pages.replace(slot.place, value, own)
                     {
                         CHANGED.fetch_add(1, Relaxed);
                     }
