@@ -189,7 +189,8 @@ pub struct Node {
 pub struct TypeName<'a> {
     /// The Python name: `dict`, `collections.OrderedDict`, `list items`.
     pub name: &'a str,
-    /// The interpreter's own name if it differs (`W_IntObject`); else empty.
+    /// The interpreter's own name if it differs (`W_IntObject`); of native memory whose name says who called, the function
+    /// that was called; else empty.
     pub native: &'a str,
 }
 

@@ -52,7 +52,7 @@ pub struct StackNode {
 pub struct TypeNames {
     /// The Python name.
     pub name: String,
-    /// The interpreter's own name, if it differs.
+    /// The interpreter's own name, or the called function of the C library, if it differs.
     pub native: String,
 }
 

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64};
 use std::time::Duration;
 
 use nthbyte_profile::event::{
-    Allocation, LabelSetId, LostKind, NodeId, SampleId, SourceId, Survival, ThreadId,
+    Allocation, LabelSetId, LostKind, NodeId, SampleId, SourceId, Survival, ThreadId, TypeId,
 };
 use nthbyte_profile::{Distances, Meta, Method, Source, SourceKind};
 
@@ -225,22 +225,24 @@ pub fn sampled(
     .unwrap_or(NOT_INTERESTED)
 }
 
-/// The type of a sample: the function, and the installed library that called it, or its package. An installed library that maps
-/// memory has an allocator of its own, most of the time.
-fn function(recording: &mut Recording<'_>, sample: &Sampled) -> &'static str {
-    if sample.caller == 0 {
-        return sample.function;
-    }
-    let library = libraries::of_caller(recording, sample.caller);
-    let Some(library) = library.filter(|of| of.is_installed && !of.serves_others()) else {
-        return sample.function;
+/// The type of a sample: the function, and the installed library that called it, or its package; then the function as the type's
+/// own name. An installed library that maps memory has an allocator of its own, most of the time.
+fn type_of(recording: &mut Recording<'_>, sample: &Sampled) -> Option<TypeId> {
+    let function = sample.function;
+    let library = match sample.caller {
+        0 => None,
+        caller => libraries::of_caller(recording, caller),
     };
-    if sample.is_mapping {
-        return &library.mappings;
+    let library = library.filter(|of| of.is_installed && !of.serves_others());
+    let name = match library {
+        Some(library) if sample.is_mapping => Some(library.mappings.as_str()),
+        Some(library) => library.blocks_by(function),
+        None => None,
+    };
+    match name {
+        Some(name) => recording.own_named_type(name, function),
+        None => recording.named_type(function),
     }
-    library
-        .blocks_by(sample.function)
-        .unwrap_or(sample.function)
 }
 
 /// Records a sample, or keeps it until its stack is complete. Returns its token: the epoch, and the number of the sample
@@ -250,8 +252,7 @@ fn record(recording: &mut Recording<'_>, sample: &Sampled, placed: Placed) -> Op
         Placed::Now(thread, stack) => (thread, stack, None),
         Placed::Later(thread, stack) => (thread, NodeId::ROOT, Some(stack)),
     };
-    let function = function(recording, sample);
-    let type_id = recording.named_type(function)?;
+    let type_id = type_of(recording, sample)?;
     let source = SOURCE.load(Relaxed) + u16::from(sample.is_mapping);
     let time = recording.now();
     let allocation = Allocation {

@@ -177,10 +177,17 @@ impl Recording<'_> {
     #[inline]
     #[unsafe(link_section = "nthbyte_hot")]
     pub fn named_type(&mut self, name: &'static str) -> Option<TypeId> {
+        self.own_named_type(name, "")
+    }
+
+    /// A type as in [`Recording::named_type`], with the interpreter's own name, or the C library's.
+    #[inline]
+    #[unsafe(link_section = "nthbyte_hot")]
+    pub fn own_named_type(&mut self, name: &'static str, own: &'static str) -> Option<TypeId> {
         if let Some(known) = self.recorder.interner.types.named(name) {
             return Some(known);
         }
-        let id = self.recorder.define_type(name, "")?;
+        let id = self.recorder.define_type(name, own)?;
         self.recorder.interner.types.insert_named(name, id);
         Some(id)
     }

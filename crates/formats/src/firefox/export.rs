@@ -126,9 +126,9 @@ impl<'a> Export<'a> {
 fn tops(profile: &Profile, leaves: &Leaves) -> (Vec<Top>, Vec<u32>) {
     let mut lacks_caller = vec![false; profile.types.len()];
     for id in native_samples(profile) {
-        let of = profile.samples.type_id(id);
-        // `malloc by numpy` says it.
-        lacks_caller[of.index()] = !names::type_name(profile, of).contains(" by ");
+        let of = profile.samples.type_id(id).index();
+        // The own name of `malloc by numpy` is `malloc`.
+        lacks_caller[of] = profile.types[of].native.is_empty();
     }
     let mut callers = Callers::of(profile);
     let mut numbers = HashMap::new();

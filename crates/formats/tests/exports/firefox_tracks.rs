@@ -147,17 +147,22 @@ fn a_process_has_its_collections_on_one_track() {
 
 #[test]
 fn the_biggest_tracks_are_selected_and_visible() {
-    // Two hundred threads; the last five have nearly all bytes, in few samples.
+    const THREADS: u32 = 277;
+    // The last five have nearly all bytes, in few samples; the five before them nearly all CPU time.
+    const BIG: u32 = THREADS - 5;
+    const BUSY: u32 = BIG - 5;
     let file = changed(|profile| {
         let mut samples = Samples::default();
-        profile.threads = (0..200)
+        profile.threads = (0..THREADS)
             .map(|number| ThreadNames {
-                os_id: number,
+                os_id: number.into(),
                 name: format!("Thread-{number}"),
             })
             .collect();
-        for thread in 0..200_u32 {
-            let is_big = thread >= 195;
+        let tick = profile.cpu[0];
+        profile.cpu.clear();
+        for thread in 0..THREADS {
+            let is_big = thread >= BIG;
             for _ in 0..if is_big { 1 } else { 20 } {
                 let mut sample = profile.samples.get(SampleId(0));
                 sample.thread = ThreadId(thread);
@@ -168,19 +173,30 @@ fn the_biggest_tracks_are_selected_and_visible() {
                 }
                 samples.push(sample).unwrap();
             }
+            let is_busy = (BUSY..BIG).contains(&thread);
+            for _ in 0..if is_busy { 1000 } else { 1 } {
+                let mut tick = tick;
+                tick.thread = ThreadId(thread);
+                profile.cpu.push(tick);
+            }
         }
         profile.samples = samples;
-        profile.cpu.clear();
         profile.collections.clear();
     });
     let threads = list(&file["threads"]);
     let name = |index: usize| threads[index]["name"].as_str().unwrap();
-    let selected = numbers(&file["meta"]["initialSelectedThreads"])[0];
-    assert_eq!((selected, name(selected)), (0, "Alloc · Thread-199"));
+    assert_eq!(threads.len(), 2 * THREADS as usize);
+    // The kind comes first, since the page cuts names off; the most bytes come first of all.
+    for (at, thread) in (BIG..THREADS).rev().enumerate() {
+        assert_eq!(name(2 * at), format!("Alloc · Thread-{thread}"));
+        assert_eq!(name(2 * at + 1), format!("CPU · Thread-{thread}"));
+    }
+    assert_eq!(numbers(&file["meta"]["initialSelectedThreads"]), [0]);
     let visible = numbers(&file["meta"]["initialVisibleThreads"]);
     assert_eq!(visible.len(), 30);
-    for big in 195..200 {
-        let big = format!("Alloc · Thread-{big}");
+    let big = (BIG..THREADS).map(|thread| format!("Alloc · Thread-{thread}"));
+    let busy = (BUSY..BIG).map(|thread| format!("CPU · Thread-{thread}"));
+    for big in big.chain(busy) {
         assert!(visible.iter().any(|&index| name(index) == big), "{big}");
     }
 }

@@ -2,6 +2,7 @@
 
 mod collapsed;
 mod firefox;
+mod firefox_tables;
 mod firefox_tracks;
 mod pprof;
 mod processes;
