@@ -1,7 +1,7 @@
 //! `nthbyte view`, tested with raw requests over the loopback interface.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -28,15 +28,36 @@ impl View {
 
     /// With options. `rest` takes away the origin of the page.
     fn start_with(options: &[&str], rest: impl Fn(&str) -> Option<&str>) -> Self {
+        Self::start_by(
+            Command::new(env!("CARGO_BIN_EXE_nthbyte")).stderr(Stdio::null()),
+            options,
+            rest,
+        )
+    }
+
+    /// With so many descriptors at most. What it says goes to a pipe.
+    fn start_limited(descriptors: u32) -> Self {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", "ulimit -n \"$1\" && shift && exec \"$@\"", "sh"])
+            .args([&descriptors.to_string(), env!("CARGO_BIN_EXE_nthbyte")])
+            .stderr(Stdio::piped());
+        Self::start_by(&mut shell, &[], |page| page.strip_prefix(PROFILER))
+    }
+
+    fn start_by(
+        command: &mut Command,
+        options: &[&str],
+        rest: impl Fn(&str) -> Option<&str>,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let profile = folder.path().join("app.nthb");
         write_profile(&profile);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_nthbyte"))
+        let mut child = command
             .args(["view", "--no-browser"])
             .args(options)
             .arg(&profile)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
             .spawn()
             .expect("the command starts");
         let mut page = String::new();
@@ -103,6 +124,29 @@ impl View {
             );
         }
         status
+    }
+
+    /// The status of the answer to the Firefox Profiler.
+    fn ask_as_profiler(&self) -> u16 {
+        self.ask_but("GET", &self.path, Some(&self.host()), Some(PROFILER))
+    }
+
+    /// Connections that send nothing, or half a request.
+    fn silent(&self, number: usize) -> Vec<TcpStream> {
+        let connect = |number: usize| {
+            let mut stream = TcpStream::connect(self.address).expect("it listens");
+            if number.is_multiple_of(2) {
+                // It may be closed already.
+                let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: 127.0.0.1");
+            }
+            stream
+        };
+        (0..number).map(connect).collect()
+    }
+
+    fn descriptors(&self) -> usize {
+        let folder = format!("/proc/{}/fd", self.child.id());
+        std::fs::read_dir(folder).expect("it runs").count()
     }
 
     fn host(&self) -> String {
@@ -278,6 +322,111 @@ fn a_copy_in_a_folder_is_served_from_here() {
         answer.starts_with("HTTP/1.1 200") && answer.ends_with("the page"),
         "{answer}"
     );
+}
+
+#[test]
+fn silent_clients_keep_nobody_from_an_answer() {
+    let view = View::start();
+    // One that was let in, and goes on after the others.
+    let mut kept = TcpStream::connect(view.address).expect("it listens");
+    let again = format!(
+        "HEAD {} HTTP/1.1\r\nHost: {}\r\nOrigin: {PROFILER}\r\n\r\n",
+        view.path,
+        view.host()
+    );
+    let mut ask_again = || {
+        kept.write_all(again.as_bytes()).expect("it reads");
+        let mut answer = BufReader::new(&kept).lines().map_while(Result::ok);
+        let status = answer.next().expect("it answers");
+        answer.find(String::is_empty).expect("headers end");
+        status
+    };
+    assert_eq!(ask_again(), "HTTP/1.1 200 OK");
+    let silent = view.silent(300);
+    assert_eq!(view.ask_as_profiler(), 200);
+    // Those that came before it have been accepted, and closed again.
+    let most = view.descriptors();
+    assert!(most < 250, "{most}");
+    assert_eq!(ask_again(), "HTTP/1.1 200 OK");
+    drop(silent);
+}
+
+#[test]
+fn clients_that_take_all_descriptors_give_way() {
+    let mut view = View::start_limited(20);
+    // Each has ten seconds for its headers: one after the other, they would take longer than the answer may.
+    let silent = view.silent(200);
+    assert_eq!(view.ask_as_profiler(), 200);
+    drop(silent);
+    let mut stderr = view.child.stderr.take().expect("it is a pipe");
+    view.end("-TERM");
+    let mut said = String::new();
+    stderr.read_to_string(&mut said).expect("text");
+    assert_eq!(said.matches("was not accepted").count(), 1, "{said}");
+}
+
+#[test]
+fn what_is_no_request_for_the_profile_gets_nothing_of_it() {
+    let view = View::start();
+    let (host, path) = (view.host(), &view.path);
+    let headers = format!("Host: {host}\r\nOrigin: {PROFILER}\r\nConnection: close");
+    let long = "a".repeat(100_000);
+    let many: String = (0..5000)
+        .map(|number| format!("X-{number}: 1\r\n"))
+        .collect();
+    let requests = [
+        "\0\u{ff} garbage\r\n\r\n".to_owned(),
+        "\u{16}\u{3}\u{1}\u{2}\0\u{1}\0\u{1}".to_owned(),
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(),
+        format!("GET {path}\r\n\r\n"),
+        format!("GET {path} HTTP/1.0\r\nOrigin: {PROFILER}\r\n\r\n"),
+        format!("GET {path} HTTP/1.1\r\nHost: {host}\0\r\nOrigin: {PROFILER}\r\n\r\n"),
+        format!("GET {path} HTTP/1.1\r\n{headers}\r\nOrigin: https://evil.example\r\n\r\n"),
+        format!("GET {path} HTTP/1.1\r\n{headers}\r\nHost: evil.example\r\n\r\n"),
+        format!("GET {path}/../profile.json HTTP/1.1\r\n{headers}\r\n\r\n"),
+        format!(
+            "GET {}%70{} HTTP/1.1\r\n{headers}\r\n\r\n",
+            &path[..66],
+            &path[67..]
+        ),
+        format!("GET /../../etc/passwd HTTP/1.1\r\n{headers}\r\n\r\n"),
+        format!("GET {path}?{long} HTTP/1.1\r\n{headers}\r\n\r\n"),
+        format!("GET {path} HTTP/1.1\r\n{many}{headers}\r\n\r\n"),
+        format!("GET {path} HTTP/1.1\r\nX: {long}{long}{long}{long}{long}\r\n{headers}\r\n\r\n"),
+        format!(
+            "POST {path} HTTP/1.1\r\n{headers}\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n\
+             0\r\n\r\nGET {path} HTTP/1.1\r\n{headers}\r\n\r\n"
+        ),
+        format!("CONNECT {host} HTTP/1.1\r\n{headers}\r\n\r\n"),
+    ];
+    for request in requests {
+        let mut stream = TcpStream::connect(view.address).expect("it listens");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .expect("a time limit");
+        // It may close the connection before all is sent, which also resets it.
+        let _ = stream.write_all(request.as_bytes());
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        let start = request.escape_default().take(120).collect::<String>();
+        assert!(
+            !answer.contains(" 200 ") && !answer.contains("access-control"),
+            "{start}: {answer}"
+        );
+        assert_eq!(view.ask_as_profiler(), 200, "{start}");
+    }
+    // It changes to no other protocol.
+    let line = format!("GET {path} HTTP/1.1");
+    let (host, origin) = (format!("Host: {host}"), format!("Origin: {PROFILER}"));
+    let upgrade = [
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: AA==",
+    ];
+    let (status, ..) = view.ask(&[&line, &host, &origin, upgrade[0], upgrade[1], upgrade[2]]);
+    assert_eq!(status, 200);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use tokio::net::TcpListener;
 
-use super::server::accept;
+use super::connections::accept;
 
 /// The page's own policy (`res/_headers` of its repository), without fonts and films of other sites.
 const POLICY: HeaderValue = HeaderValue::from_static(

@@ -2,8 +2,9 @@
 //!
 //! The Firefox Profiler is a web page. It fetches the profile from an address on this machine's
 //! loopback interface: nothing is uploaded. [`place`] says where the page comes from, [`gate`] decides which requests are
-//! answered, [`server`] answers them, [`copy`] serves a copy of the page, [`network`] tests whether the page can be reached.
+//! answered, [`server`] answers them, [`connections`] keeps each client from being in another's way, [`copy`] serves a copy of the page, [`network`] tests whether the page can be reached.
 
+mod connections;
 mod copy;
 mod gate;
 mod network;

@@ -1,9 +1,7 @@
 //! A server with one document.
 
-use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Result;
 use http::header::{
@@ -13,16 +11,10 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
+use super::connections::{Admitted, accept};
 use super::gate::{Gate, Verdict};
-use crate::output::say;
-
-/// Time for a client to send its headers. A browser sends them at once.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 
@@ -81,44 +73,6 @@ impl Server {
     }
 }
 
-/// Answers requests of all connections; does not end.
-///
-/// # Errors
-/// If no connections can be accepted any more.
-pub async fn accept(
-    listener: &TcpListener,
-    answer: impl Fn(&Request<Incoming>) -> Response<Full<Bytes>> + Clone + Send + 'static,
-) -> Result<()> {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                tokio::spawn(connection(stream, answer.clone()));
-            }
-            // The client has closed the connection already, or no descriptor is free for a moment.
-            Err(error) => {
-                say!("nthbyte: a connection was not accepted: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
-}
-
-async fn connection(
-    stream: TcpStream,
-    answer: impl Fn(&Request<Incoming>) -> Response<Full<Bytes>> + Clone + Send + 'static,
-) {
-    let answer = service_fn(move |request| {
-        let answer = answer.clone();
-        async move { Ok::<_, Infallible>(answer(&request)) }
-    });
-    // An error of one connection concerns its client only.
-    let _ = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), answer)
-        .await;
-}
-
 impl Document {
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let verdict = self.gate.judge(request);
@@ -146,6 +100,7 @@ impl Document {
             // Every browser that can show the page accepts it.
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             *response.body_mut() = Full::new(self.json.clone());
+            response.extensions_mut().insert(Admitted);
         }
         response
     }
