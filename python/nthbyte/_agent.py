@@ -249,7 +249,11 @@ def load() -> Agent:
             # The library itself knows which interpreters it supports.
             raise Error(f"{interpreter()} is not supported: nthbyte works on 3.11 to 3.15") from None
         except (ImportError, OSError) as error:
-            raise Error(f"cannot load the agent: {error}; install nthbyte again") from None
+            advice = "install nthbyte again"
+            if getattr(sys, "frozen", False):
+                # PyInstaller takes Python code only, unless it is told.
+                advice = "build the program with: pyinstaller --collect-all nthbyte"
+            raise Error(f"cannot load the agent: {error}; {advice}") from None
     return _agent
 
 

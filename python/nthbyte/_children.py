@@ -4,6 +4,10 @@ The agent handles ``fork`` itself. The other two start methods start a new inter
 is no way to make it join the session, because other programs would inherit the variable. So this module replaces
 the function with which ``multiprocessing`` starts an interpreter. If the command line contains the code of a
 start method, the replacement puts a line before that code. All other calls pass through unchanged.
+
+A program frozen by PyInstaller runs no code of a command line but that which begins as ``multiprocessing``'s own, so
+there the line comes after its first statement. Its ``spawn`` has no code in the command line: such children are not
+profiled.
 """
 
 from __future__ import annotations
@@ -116,11 +120,12 @@ def _joining(command: Any, config: Config) -> Any:
         if words[0] != sys.executable:
             return command
         at = words.index("-c") + 1
-        code = words[at]
+        first, code = "", words[at]
         if code.startswith("import sys;"):
             # The fork server's code begins like this since CPython 3.15.
-            code = code[len("import sys;") :].lstrip(" ")
-        function = _START_METHODS[code.partition(";")[0]]
+            first, code = "import sys; ", code[len("import sys;") :].lstrip(" ")
+        statement, _, rest = code.partition(";")
+        function = _START_METHODS[statement]
     except (AttributeError, TypeError, ValueError, LookupError):
         return command
     _started += 1
@@ -131,4 +136,6 @@ def _joining(command: Any, config: Config) -> Any:
         f"import sys; sys.path.append({package!r}); from nthbyte._children import {function}; "
         f"sys.path.pop(); {function}({text!r}); "
     )
-    return [*command[:at], line + words[at], *command[at + 1 :]]
+    is_frozen = getattr(sys, "frozen", False)
+    joining = f"{first}{statement}; {line}{rest.lstrip()}" if is_frozen else line + words[at]
+    return [*command[:at], joining, *command[at + 1 :]]

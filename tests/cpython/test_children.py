@@ -78,6 +78,44 @@ def test_options_of_the_interpreter_that_children_have(
     assert f"{len(children)} child process" in line
 
 
+# A program frozen by PyInstaller: its executable takes no options of Python, and runs code of its command line only if
+# that begins as multiprocessing's own.
+FROZEN = """
+import os, sys
+if sys.argv[1:] and "-c" in sys.argv:
+    code = sys.argv[sys.argv.index("-c") + 1]
+    code_of_server = "from multiprocessing.forkserver import main;"
+    theirs = "from multiprocessing.resource_tracker ", code_of_server, "import sys; " + code_of_server
+    assert code.startswith(theirs), code
+    exec(code)
+    sys.exit()
+import app, multiprocessing
+with open("frozen", "w") as script:
+    script.write(f'#!/bin/sh\\nexec {sys.executable} {os.path.abspath("frozen.py")} "$@"\\n')
+os.chmod("frozen", 0o755)
+sys.frozen, sys.executable = True, os.path.abspath("frozen")
+if __name__ == "__main__":
+    import nthbyte
+    multiprocessing.process.ORIGINAL_DIR = None
+    del sys.modules["__main__"].__file__
+    multiprocessing.set_start_method("forkserver")
+    multiprocessing.set_executable(sys.executable)
+    with nthbyte.Profiler("out.nthb", every="4K"), multiprocessing.Pool(2) as pool:
+        pids = {pid for _, pid in pool.map(app.work, range(8), chunksize=1)}
+        pool.close()
+        pool.join()
+    print(*pids)
+"""
+
+
+def test_the_fork_server_of_a_frozen_program(interpreter: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(POOL.format(method="forkserver"))
+    (tmp_path / "frozen.py").write_text(FROZEN)
+    done = interpreter.python("frozen.py", folder=tmp_path).ok()
+    for pid in done.out.split():
+        assert any(row["name"].startswith("work") for row in summary(tmp_path / f"out.{pid}.nthb")["rows"])
+
+
 # A library whose initialisation needs the GIL. Meanwhile its thread holds the dynamic linker's lock.
 SLOW_LIBRARY = """
 #include <unistd.h>
