@@ -427,28 +427,55 @@ def test_tune_says_in_one_line_what_is_wrong(
     assert (done.status, done.out) == (status, "")
 
 
-# A function with a loop that is compiled, and one that is compiled as a whole. Neither calls itself.
+# A function with a loop that is compiled, one that is compiled as a whole, and two with loops that are inlined. None calls itself.
 LOOPS = """
 def inner(i):
     return ["s%d" % i] * 20
+
+def loop(i):
+    for j in range(3):
+        x = [j] * i
 
 def alpha():
     for i in range(200_000):
         x = [bytearray(100) for _ in range(3)]
         inner(i)
+        loop(i % 7)
 
 alpha()
 """
 
+# A function that calls itself.
+RECURSION = """
+def walk(depth):
+    x = [depth] * 20
+    if depth:
+        walk(depth - 1)
+        walk(depth - 1)
+
+for _ in range(30):
+    walk(11)
+"""
+
+
+def _pairs(pypy: Interpreter, folder: Path, program: str) -> set[tuple[str, str]]:
+    """Which function has called which."""
+    (folder / "app.py").write_text(program)
+    words = ["run", "-q", "--every", "16KiB", "-o", "out.nthb", "app.py"]
+    pypy.nthbyte(*words, folder=folder).ok()
+    harness.report("export", "--to", "collapsed", "-o", "out.txt", "out.nthb", folder=folder).ok()
+    lines = (folder / "out.txt").read_text().splitlines()
+    stacks = [[frame.split(" ")[0] for frame in line.rpartition(" ")[0].split(";")] for line in lines]
+    return {pair for stack in stacks for pair in zip(stack, stack[1:], strict=False)}
+
 
 def test_a_function_with_a_compiled_loop_is_not_its_own_caller(pypy: Interpreter, tmp_path: Path) -> None:
-    """The interpreter enters machine code in the frame that it runs, which is shown once."""
-    (tmp_path / "app.py").write_text(LOOPS)
-    words = ["run", "-q", "--every", "16KiB", "-o", "out.nthb", "app.py"]
-    pypy.nthbyte(*words, folder=tmp_path).ok()
-    harness.report("export", "--to", "collapsed", "-o", "out.txt", "out.nthb", folder=tmp_path).ok()
-    lines = (tmp_path / "out.txt").read_text().splitlines()
-    stacks = [line.rpartition(" ")[0].split(";") for line in lines]
-    pairs = [pair for stack in stacks for pair in zip(stack, stack[1:], strict=False)]
-    assert any(inner.startswith("alpha ") for _, inner in pairs)
-    assert not [pair for pair in pairs if pair[0] == pair[1] and pair[0].startswith(("alpha ", "inner "))]
+    """The interpreter enters machine code in the frame that it runs, and an inlined one goes on in its loop's: one frame each."""
+    pairs = _pairs(pypy, tmp_path, LOOPS)
+    assert ("alpha", "inner") in pairs and ("alpha", "loop") in pairs
+    functions = ("alpha", "inner", "loop", "<listcomp>")
+    assert not [pair for pair in pairs if pair[0] == pair[1] and pair[0] in functions]
+
+
+def test_a_recursion_stays_one(pypy: Interpreter, tmp_path: Path) -> None:
+    assert ("walk", "walk") in _pairs(pypy, tmp_path, RECURSION)

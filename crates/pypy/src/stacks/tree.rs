@@ -42,8 +42,8 @@ pub struct Stacks {
     /// The previous stack, in the same order: most stacks share their outer steps with the previous
     /// one.
     last: Vec<Step>,
-    /// The frames of one place in machine code.
-    inlined: Vec<RawFrame>,
+    /// The frames of a place in machine code, and of the place that has called it.
+    inlined: [Vec<RawFrame>; 2],
     known: PerEpoch<Known>,
 }
 
@@ -72,7 +72,7 @@ impl Stacks {
             vmprof,
             steps: Vec::with_capacity(256),
             last: Vec::with_capacity(256),
-            inlined: Vec::with_capacity(256),
+            inlined: [Vec::with_capacity(256), Vec::with_capacity(64)],
             known: PerEpoch::new(Known {
                 last: Vec::with_capacity(256),
                 nodes: Nodes::new(),
@@ -212,12 +212,22 @@ const fn is_same(compiled: RawFrame, outside: RawFrame) -> bool {
     compiled.compiled && !outside.compiled && compiled.unique_id == outside.unique_id
 }
 
+/// Whether the outermost frame of machine code is the innermost one of the code that has called it: a function that was inlined
+/// goes on in the code of its loop. If one of them has the function as its own caller, it is taken for another call.
+fn goes_on(inner: &[RawFrame], outer: &[RawFrame]) -> bool {
+    let (Some(&frame), Some(&outermost)) = (outer.first(), inner.last()) else {
+        return false;
+    };
+    let recurs = |frames: &[RawFrame]| frames.windows(2).any(|pair| pair == [frame, frame]);
+    frame == outermost && frame.compiled && !recurs(inner) && !recurs(outer)
+}
+
 /// Finds the node that a step leads to from another one, if the table does not have it. `inside` are the steps inside
 /// of it.
 #[inline(never)]
 fn new_below(
     vmprof: &mut Vmprof,
-    inlined: &mut Vec<RawFrame>,
+    [inlined, caller]: &mut [Vec<RawFrame>; 2],
     recording: &mut Recording<'_>,
     outside: Outside,
     step: Step,
@@ -228,7 +238,15 @@ fn new_below(
         StepKind::Place(place) => {
             vmprof.inlined(place, inside, inlined);
             let parent = outside.below(inlined);
-            let mut outermost_first = inlined.iter().rev();
+            let mut frames = &inlined[..];
+            if let Some(StepKind::Place(outer)) = outside.entered.map(|entered| entered.step.kind())
+            {
+                vmprof.inlined(outer, inside, caller);
+                if goes_on(inlined, caller) {
+                    frames = &inlined[..inlined.len() - 1];
+                }
+            }
+            let mut outermost_first = frames.iter().rev();
             outermost_first.try_fold(parent, |node, &frame| node_of_frame(recording, node, frame))
         }
     }
@@ -245,12 +263,19 @@ pub fn node_of_frames(recording: &mut Recording<'_>, frames: &[RawFrame]) -> Opt
     shown(frames).try_fold(outside, |node, frame| node_of_frame(recording, node, frame))
 }
 
-/// The frames that are shown, outermost first: without those of the interpreter that have [entered](is_same) machine code.
+/// The frames that are shown, outermost first: without those of the interpreter that have [entered](is_same) machine code, and of two
+/// alike in machine code only one, which [`goes_on`]. More of them are a recursion.
 fn shown(frames: &[RawFrame]) -> impl Iterator<Item = RawFrame> {
     let has_entered = |at: usize| at > 0 && is_same(frames[at - 1], frames[at]);
+    let is_alike = |at: usize| {
+        let pair = frames.get(at..at + 2);
+        pair.is_some_and(|pair| pair[0].compiled && pair[0] == pair[1])
+    };
+    let is_second_of_two =
+        move |at: usize| is_alike(at) && !is_alike(at + 1) && (at == 0 || !is_alike(at - 1));
     (0..frames.len())
         .rev()
-        .filter(move |&at| !has_entered(at))
+        .filter(move |&at| !has_entered(at) && !is_second_of_two(at))
         .map(|at| frames[at])
 }
 
@@ -323,17 +348,22 @@ mod tests {
     fn a_frame_that_has_entered_machine_code_is_shown_once() {
         let (one, two) = (interpreted(4), interpreted(5));
         let stack = [
-            // A call in machine code, of the function itself; then a recursive call by the interpreter.
+            // Calls in machine code, of the function itself; then a recursive call by the interpreter.
+            compiled(4),
             compiled(4),
             compiled(4),
             one,
             one,
+            // A function that goes on in the code of its loop.
+            compiled(6),
+            compiled(6),
             // Machine code of another function than the one outside of it.
             compiled(5),
             one,
             two,
         ];
-        let expected = [two, one, compiled(5), one, compiled(4), compiled(4)];
+        let [four, five, six] = [4, 5, 6].map(compiled);
+        let expected = [two, one, five, six, one, four, four, four];
         assert_eq!(shown(&stack).collect::<Vec<_>>(), expected);
         let outside = |step| Outside {
             node: NodeId(2),
@@ -348,5 +378,21 @@ mod tests {
             assert_eq!(outside(other).below(&frames), NodeId(2));
         }
         assert_eq!(outside(Step::frame(one)).below(&[]), NodeId(2));
+    }
+
+    #[test]
+    fn a_function_goes_on_in_the_code_of_its_loop() {
+        let [one, two] = [1, 2].map(compiled);
+        assert!(goes_on(&[two, one], &[one, two]));
+        assert!(goes_on(&[one], &[one]));
+        for (inner, outer) in [
+            (&[two, one][..], &[two, one][..]),
+            (&[one], &[one, one]),
+            (&[one, one], &[one]),
+            (&[], &[one]),
+            (&[one], &[]),
+        ] {
+            assert!(!goes_on(inner, outer), "{inner:?} {outer:?}");
+        }
     }
 }
