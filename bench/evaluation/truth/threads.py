@@ -2,8 +2,10 @@
 
 import threading
 
-from kinds import work
+from kinds import kinds, work
 
+# Before there are threads, so that not several of them make the functions.
+kinds()
 kept: list[list[object]] = [[] for _ in range(4)]
 
 

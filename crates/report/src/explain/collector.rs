@@ -21,7 +21,7 @@ const LARGE: f64 = 0.1;
 const SMALL: f64 = 0.01;
 
 /// Types of CPython that its collector does not track: they refer to no other object, or are a part of one.
-const UNTRACKED: [&str; 15] = [
+const UNTRACKED: [&str; 16] = [
     "",
     "str",
     "bytes",
@@ -37,6 +37,7 @@ const UNTRACKED: [&str; 15] = [
     "bytearray buffer",
     "deque block",
     "instance attributes",
+    "raw memory",
 ];
 
 pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
