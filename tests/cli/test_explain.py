@@ -82,6 +82,41 @@ def test_it_names_what_was_planted(interpreter: Interpreter, tmp_path: Path) -> 
         assert found["peak"]["figures"]["rss_bytes"]["estimate"] > 1 << 20
 
 
+# Code without a file: that of a dataclass, and what a library makes.
+MADE = """
+import dataclasses
+
+@dataclasses.dataclass
+class Point:
+    numbers: object
+
+exec(compile("def wrap(make, n): return [make(n), [n] * 200]", "<wrapper of make>", "exec"))
+
+def make(n):
+    return Point([n] * 100)
+
+points = []
+for n in range(20_000):
+    points.append(wrap(make, n))
+"""
+
+
+@pytest.mark.parametrize("is_typed", [False, True], ids=["file", "-c"])
+def test_code_without_a_file_belongs_to_what_calls_it(is_typed: bool, tmp_path: Path) -> None:
+    interpreter = cpythons()[-1]
+    if is_typed:
+        words = ["run", "-q", "--every", "8KiB", "-o", "app.nthb", "-c", MADE]
+        interpreter.nthbyte(*words, folder=tmp_path).ok()
+    else:
+        record(interpreter, tmp_path, MADE, "--every", "8KiB")
+    peak = explain("app.nthb", folder=tmp_path)["peak"]
+    places = {(place["function"].split(".")[0], Path(place["file"]).name) for place in peak["places"]}
+    if is_typed:
+        assert ("make", "<string>") in places
+    else:
+        assert places == {("<module>", "app.py"), ("make", "app.py")}, places
+
+
 def test_the_collector_is_fed_by_cycles(cpython: Interpreter, tmp_path: Path) -> None:
     program = PROGRAM.replace("churn(300)", "pass").replace("cycle(100)", "cycle(3000)")
     found = explain(record(cpython, tmp_path, program, "--every", "8KiB"), folder=tmp_path)

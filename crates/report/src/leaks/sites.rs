@@ -13,6 +13,7 @@ use nthbyte_profile::event::{FrameKind, NodeId, SampleId};
 use nthbyte_profile::model::{Function, Lifetime};
 
 use super::clock::{Clocks, Moment};
+use crate::fold::stands_for;
 
 /// What the samples of a site have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -87,6 +88,8 @@ pub(crate) struct Own {
     /// The node of that frame.
     pub(crate) node: NodeId,
     has_own: bool,
+    /// Whether it or one of its callers is code of a file.
+    in_file: bool,
     importing: Import,
 }
 
@@ -132,6 +135,12 @@ fn is_own(file: &str) -> bool {
         // PyPy's built-in modules that are written in Python.
         && !file.starts_with("<builtin>/")
         && !LIBRARIES.iter().any(|part| file.contains(part))
+}
+
+/// Whether code was made by a program, and has no file: `<string>`. What a user types in has none either, but is the user's own.
+fn is_made(file: &str) -> bool {
+    let typed = ["<stdin>", "<console>", "<ipython", "<doctest"];
+    file.starts_with('<') && !typed.iter().any(|start| file.starts_with(start))
 }
 
 /// Whether this is the code of a script without a suffix in a folder for commands, which calls a library's main function:
@@ -184,6 +193,14 @@ impl Frames {
             .clone()
             .map(|function| folded(&function.name) != function.name)
             .collect();
+        let made: Vec<bool> = functions
+            .clone()
+            .map(|function| is_made(&function.file))
+            .collect();
+        let in_file: Vec<bool> = functions
+            .clone()
+            .map(|function| !is_made(&function.file) && stands_for(&function.file).is_none())
+            .collect();
         let imports: Vec<bool> = functions
             .map(|function| function.file.starts_with("<frozen importlib._bootstrap"))
             .collect();
@@ -192,6 +209,7 @@ impl Frames {
                 frame: u32::MAX,
                 node: NodeId::ROOT,
                 has_own: false,
+                in_file: false,
                 importing: Import::No,
             };
             profile.stacks.len()
@@ -201,8 +219,12 @@ impl Frames {
             let frame = &profile.frames[node.frame as usize];
             let parent = own[node.parent.index()];
             let function = frame.function as usize;
-            let is_own = is_own[function] && frame.kind != FrameKind::Note;
+            // Where a file's code has made it, that is what a user can change. All of `python -c` is made.
+            let by_file = made[function] && parent.in_file;
+            let is_own = is_own[function] && frame.kind != FrameKind::Note && !by_file;
             let mut here = parent;
+            here.in_file |=
+                in_file[function] && !matches!(frame.kind, FrameKind::Note | FrameKind::Native);
             // A comprehension is a part of its function, and has the callers of that.
             let is_part = is_inner[function]
                 && parent.has_own
