@@ -427,7 +427,7 @@ def test_tune_says_in_one_line_what_is_wrong(
     assert (done.status, done.out) == (status, "")
 
 
-# A function with a loop that is compiled, one that is compiled as a whole, and two with loops that are inlined. None calls itself.
+# Functions with a loop that is compiled, or inlined, and one that is compiled as a whole. None calls itself.
 LOOPS = """
 def inner(i):
     return ["s%d" % i] * 20
