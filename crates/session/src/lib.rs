@@ -102,6 +102,7 @@ mod free_list;
 mod guard;
 mod interner;
 mod keeper;
+mod known_libraries;
 mod last_line;
 mod lock;
 mod lost;

@@ -56,7 +56,7 @@ pub struct Sampled {
     pub is_mapping: bool,
     /// Where the memory begins, if it counts with what is touched of it. 0 if it counts as a whole.
     pub lazy: usize,
-    /// The return address of the call; 0 if it does not matter.
+    /// The return address of the call, which is in progress in this thread; 0 if it does not matter.
     pub caller: usize,
 }
 
@@ -231,9 +231,10 @@ fn type_of(recording: &mut Recording<'_>, sample: &Sampled) -> Option<TypeId> {
     let function = sample.function;
     let library = match sample.caller {
         0 => None,
-        caller => libraries::of_caller(recording, caller),
+        // SAFETY: the call is in progress: `Sampled::caller`.
+        caller => unsafe { libraries::of_caller(recording, caller) },
     };
-    let library = library.filter(|of| of.is_installed && !of.serves_others());
+    let library = library.filter(|of| of.is_installed && !of.serves_others);
     let name = match library {
         Some(library) if sample.is_mapping => Some(library.mappings.as_str()),
         Some(library) => library.blocks_by(function),

@@ -147,9 +147,9 @@ impl Look<'_> {
         let all = self.scratch.bytes.as_chunks::<8>().0;
         for word in words {
             let word = usize::from_ne_bytes(all[word]);
-            if let Some(library) = libraries::at(recording, &self.probe, word)
-                && !library.serves_others()
-                && !library.addresses.contains(&self.interpreter)
+            if let Some((addresses, library)) = libraries::at(recording, &self.probe, word)
+                && !library.serves_others
+                && !addresses.contains(&self.interpreter)
                 && is_after_call(&self.probe, word)
             {
                 return Some(library);

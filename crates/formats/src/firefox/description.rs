@@ -87,27 +87,22 @@ fn busiest(export: &Export<'_>) -> usize {
         .map_or(0, |(at, _)| at)
 }
 
-/// The tracks with the largest shares of all bytes or of all CPU time, in their order.
+/// The allocation tracks with the most bytes and the time tracks with the most CPU time, in their order: as many of each kind, if
+/// there are so many. The kinds do not compete, since of hundreds of threads that ran for a moment, each has one time sample.
 fn visible(export: &Export<'_>) -> Vec<usize> {
     let tracks = &export.tracks;
-    let sum = |kind: TrackKind| {
-        let of_kind = tracks.iter().filter(|track| track.kind == kind);
-        of_kind.map(|track| track.activity).sum::<f64>().max(1.0)
+    let largest = |kind: TrackKind| {
+        let all = tracks.iter().enumerate();
+        let of_kind = all.filter(|(_, track)| track.kind == kind);
+        let mut of_kind: Vec<usize> = of_kind.map(|(at, _)| at).collect();
+        of_kind.sort_by(|&one, &other| tracks[other].activity.total_cmp(&tracks[one].activity));
+        of_kind
     };
-    let (bytes, nanos) = (sum(TrackKind::Allocations), sum(TrackKind::Time));
-    let shares = tracks.iter().map(|track| match track.kind {
-        TrackKind::Allocations => track.activity / bytes,
-        TrackKind::Time => track.activity / nanos,
-    });
-    let shares: Vec<f64> = shares.collect();
-    let selected = busiest(export);
-    let mut order: Vec<usize> = (0..tracks.len()).collect();
-    order.sort_by(|&one, &other| {
-        (other == selected)
-            .cmp(&(one == selected))
-            .then(shares[other].total_cmp(&shares[one]))
-    });
-    order.truncate(VISIBLE);
+    let (allocations, times) = (largest(TrackKind::Allocations), largest(TrackKind::Time));
+    let half = VISIBLE / 2;
+    let of_times = times.len().min(VISIBLE - allocations.len().min(half));
+    let of_allocations = allocations.len().min(VISIBLE - of_times);
+    let mut order = [&allocations[..of_allocations], &times[..of_times]].concat();
     order.sort_unstable();
     order
 }

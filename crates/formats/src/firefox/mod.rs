@@ -3,8 +3,8 @@
 //! This is version 70 of the format, the newest one that its documentation describes
 //! (`docs-developer/CHANGELOG-formats.md` and `src/types/profile.ts` of firefox-devtools/profiler).
 //! The page upgrades older versions when it loads them. The published crate
-//! `fxprof-processed-profile` 0.8.1 is not used: it writes version 55, in which counters have no
-//! names, and only JavaScript frames have a file and a line.
+//! `fxprof-processed-profile` 0.8.1 is not used: it writes version 55, its counters have no units and no
+//! rows of tooltips, and its functions and frames have no files and lines.
 //!
 //! The format consists of tables, stored by column. A column of a sample table is never in memory
 //! as a whole: a `Column` is serialised from an iterator that makes one value at a time.

@@ -148,7 +148,7 @@ fn a_process_has_its_collections_on_one_track() {
 #[test]
 fn the_biggest_tracks_are_selected_and_visible() {
     const THREADS: u32 = 277;
-    // The last five have nearly all bytes, in few samples; the five before them nearly all CPU time.
+    // The last five have the most bytes, in few samples; the five before them the most CPU time.
     const BIG: u32 = THREADS - 5;
     const BUSY: u32 = BIG - 5;
     let file = changed(|profile| {
@@ -167,14 +167,19 @@ fn the_biggest_tracks_are_selected_and_visible() {
                 let mut sample = profile.samples.get(SampleId(0));
                 sample.thread = ThreadId(thread);
                 if is_big {
-                    sample.shape.size = (1 << 30) + (u64::from(thread) << 20);
+                    sample.shape.size = (24 << 20) + (u64::from(thread) << 10);
                     sample.shape.block = sample.shape.size;
-                    sample.shape.points = 2;
+                    sample.shape.points = 48;
                 }
                 samples.push(sample).unwrap();
             }
-            let is_busy = (BUSY..BIG).contains(&thread);
-            for _ in 0..if is_busy { 1000 } else { 1 } {
+            // One time sample is a larger part of all than what a big thread has of the bytes.
+            let ticks = match thread {
+                BUSY..BIG => 2,
+                0..60 | BIG.. => 1,
+                _ => 0,
+            };
+            for _ in 0..ticks {
                 let mut tick = tick;
                 tick.thread = ThreadId(thread);
                 profile.cpu.push(tick);
@@ -185,7 +190,7 @@ fn the_biggest_tracks_are_selected_and_visible() {
     });
     let threads = list(&file["threads"]);
     let name = |index: usize| threads[index]["name"].as_str().unwrap();
-    assert_eq!(threads.len(), 2 * THREADS as usize);
+    assert_eq!(threads.len(), 277 + 60 + 5 + 5);
     // The kind comes first, since the page cuts names off; the most bytes come first of all.
     for (at, thread) in (BIG..THREADS).rev().enumerate() {
         assert_eq!(name(2 * at), format!("Alloc · Thread-{thread}"));

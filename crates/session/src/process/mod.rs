@@ -39,6 +39,6 @@ pub use memory_file::MemoryFile;
 pub use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
 pub use reads::{CachedProbe, Plain, Probe, field};
 pub(crate) use resident::ResidentSet;
-pub(crate) use segments::prepare_to_find_libraries;
-pub use segments::{Segment, for_each as for_each_segment, library_at};
+pub(crate) use segments::{LoadedImage, prepare_to_find_images};
+pub use segments::{Segment, for_each as for_each_segment};
 pub use thread_list::ThreadList;

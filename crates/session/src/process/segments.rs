@@ -5,7 +5,7 @@
 //! lock, which the caller here may have. An image may also be unloaded at any time, so that its headers are read
 //! through the kernel.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -67,25 +67,63 @@ pub(super) fn span(address: usize) -> Option<Range<usize>> {
     is_found.then_some(object.start..object.end)
 }
 
-/// The addresses of the image that has this one, and the length of its path, which is written to `path`; 0 for the program.
-/// `None` if there is no image, or if the C library does not tell without a lock. It may have been unloaded meanwhile.
-pub fn library_at(address: usize, probe: &Probe, path: &mut [u8]) -> Option<(Range<usize>, usize)> {
-    /// The dynamic linker's description of the image comes after its end; its second word is the path (`link.h`).
-    const NAME: usize = 8;
-    let find = prepare_to_find_libraries()?;
-    let mut object = FoundObject::default();
-    // SAFETY: as in `span`.
-    if unsafe { find(address as *mut c_void, &raw mut object) } != 0 {
-        return None;
-    }
-    let name = probe.read::<usize>((object.rest[0] as usize).checked_add(NAME)?)?;
-    let read = probe.bytes(name, path);
-    let length = memchr::memchr(0, &path[..read])?;
-    Some((object.start..object.end, length))
+/// A loaded image, as the dynamic linker describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LoadedImage {
+    /// From its first byte to its last.
+    pub addresses: Range<usize>,
+    /// The address of the description (`struct link_map`, `link.h`). That of a later image may be the same.
+    pub description: usize,
 }
 
-/// What [`library_at`] asks. The first call takes the dynamic linker's lock.
-pub(crate) fn prepare_to_find_libraries() -> Option<FindObject> {
+impl LoadedImage {
+    /// The image that has an address. `None` if there is none, or if the C library does not tell without a lock. It may have been
+    /// unloaded meanwhile.
+    pub fn at(address: usize) -> Option<Self> {
+        let find = find_object_once()?;
+        let mut object = FoundObject::default();
+        // SAFETY: as in `span`.
+        let is_found = unsafe { find(address as *mut c_void, &raw mut object) } == 0;
+        is_found.then(|| Self {
+            addresses: object.start..object.end,
+            description: object.rest[0] as usize,
+        })
+    }
+
+    /// The address of its path: the second word of the description. (glibc's descriptions begin as `link.h` has it.)
+    fn path(&self) -> usize {
+        self.description.wrapping_add(size_of::<usize>())
+    }
+
+    /// Its path; empty for the program.
+    ///
+    /// # Safety
+    /// The image is not unloaded while the path is used.
+    pub unsafe fn path_in_place<'a>(&self) -> &'a CStr {
+        // SAFETY: the description is there as long as the image.
+        let path = unsafe { *(self.path() as *const *const c_char) };
+        if path.is_null() {
+            return c"";
+        }
+        // SAFETY: the path is a terminated string, and there as long as the image.
+        unsafe { CStr::from_ptr(path) }
+    }
+
+    /// Reads the path to `path`, through the kernel. `None` if it cannot be read, or is too long.
+    pub fn read_path<'a>(&self, probe: &Probe, path: &'a mut [u8]) -> Option<&'a CStr> {
+        let name = probe.read::<usize>(self.path())?;
+        let read = probe.bytes(name, path);
+        CStr::from_bytes_until_nul(&path[..read]).ok()
+    }
+}
+
+/// Finds what [`LoadedImage::at`] needs of the C library.
+pub(crate) fn prepare_to_find_images() {
+    find_object_once();
+}
+
+/// What [`LoadedImage::at`] asks. The first call takes the dynamic linker's lock.
+fn find_object_once() -> Option<FindObject> {
     static FIND: OnceLock<Option<FindObject>> = OnceLock::new();
     *FIND.get_or_init(find_object)
 }
@@ -108,14 +146,14 @@ fn span_of_images(address: usize) -> Option<Range<usize>> {
 /// `struct dl_find_object` (dlfcn.h), of which later versions of the C library may fill in more.
 #[repr(C)]
 #[derive(Default)]
-pub(crate) struct FoundObject {
+struct FoundObject {
     flags: u64,
     start: usize,
     end: usize,
     rest: [u64; 13],
 }
 
-pub(crate) type FindObject = unsafe extern "C" fn(*mut c_void, *mut FoundObject) -> c_int;
+type FindObject = unsafe extern "C" fn(*mut c_void, *mut FoundObject) -> c_int;
 
 /// The C library's `_dl_find_object`, which takes no lock. It has it since version 2.35.
 fn find_object() -> Option<FindObject> {

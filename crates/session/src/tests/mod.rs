@@ -3,6 +3,7 @@
 mod fork_state;
 mod forks;
 mod last_line;
+mod libraries;
 mod lock;
 mod memory;
 mod pace;
