@@ -479,3 +479,33 @@ def test_a_function_with_a_compiled_loop_is_not_its_own_caller(pypy: Interpreter
 
 def test_a_recursion_stays_one(pypy: Interpreter, tmp_path: Path) -> None:
     assert ("walk", "walk") in _pairs(pypy, tmp_path, RECURSION)
+
+
+# Greenlets that switch, as gevent's do: PyPy copies their stacks into memory of malloc.
+GREENLETS = """
+from greenlet import greenlet
+
+def work():
+    while True:
+        hub.switch()
+
+def loop():
+    one, other = greenlet(work, parent=hub), greenlet(work, parent=hub)
+    for _ in range(60_000):
+        one.switch()
+        other.switch()
+
+hub = greenlet(loop)
+hub.switch()
+"""
+
+
+def test_copies_of_stacks_belong_below_the_switch(pypy: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(GREENLETS)
+    words = ["run", "-q", "--native", "--every", "64KiB", "-o", "out.nthb", "app.py"]
+    pypy.nthbyte(*words, folder=tmp_path).ok()
+    found = harness.summary(tmp_path / "out.nthb", "--domain", "native", "--by", "function")
+    bytes_of = {row["name"]: row["total_bytes"]["estimate"] for row in found["rows"]}
+    assert bytes_of["work"] > 0.2 * found["all"]["bytes"]["estimate"]
+    assert bytes_of["loop"] > 0.2 * found["all"]["bytes"]["estimate"]
+    assert bytes_of.get("[no Python frame]", 0) < 0.05 * found["all"]["bytes"]["estimate"]

@@ -2,7 +2,7 @@
 
 use nthbyte_process::Sampling;
 use nthbyte_profile::Method;
-use nthbyte_session::native::Placed;
+use nthbyte_session::native::{Placed, Request};
 use nthbyte_session::{Config, Recording, Session, native};
 
 /// Starts the session.
@@ -27,6 +27,6 @@ fn connect(session: &Session, seed: u64) -> bool {
 }
 
 /// The calling thread and its stack: the frames of nthbyte's libraries are left out by module.
-fn place(recording: &mut Recording<'_>) -> Option<Placed> {
+fn place(recording: &mut Recording<'_>, _: &Request) -> Option<Placed> {
     nthbyte_process::place(recording, 0)
 }

@@ -11,11 +11,11 @@ use crate::process::image;
 use crate::recording::Recording;
 use crate::session::Session;
 
-/// Tells the thread and the stack of the calling thread. `None` if there is no room to record them.
+/// Tells the thread and the stack of the calling thread, which makes the request. `None` if there is no room to record them.
 ///
 /// It runs inside of a call of `malloc` or `mmap`, in any thread, with any lock of the program held. There is one call
 /// at a time, because the recording is borrowed.
-pub type Place = fn(&mut Recording<'_>) -> Option<Placed>;
+pub type Place = fn(&mut Recording<'_>, &Request) -> Option<Placed>;
 
 /// Tells whether a request of the calling thread is the host's own. Called before each sample is recorded.
 pub type IsOwn = fn(&Request) -> bool;
@@ -123,7 +123,11 @@ unsafe extern "C" fn sampled(request: &Request) -> u64 {
             request.caller
         },
     };
-    native::sampled(&sample, || is_own(request), place)
+    native::sampled(
+        &sample,
+        || is_own(request),
+        |recording| place(recording, request),
+    )
 }
 
 fn is_own(request: &Request) -> bool {

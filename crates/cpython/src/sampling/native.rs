@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use nthbyte_profile::event::{LostKind, NodeId};
-use nthbyte_session::native::Placed;
+use nthbyte_session::native::{Placed, Request};
 use nthbyte_session::{Recording, Session, native};
 use nthbyte_unwind::Unwinder;
 
@@ -113,7 +113,7 @@ pub fn code_freed() {
     FREED_CODES.fetch_add(1, Release);
 }
 
-fn place(recording: &mut Recording<'_>) -> Option<Placed> {
+fn place(recording: &mut Recording<'_>, _: &Request) -> Option<Placed> {
     // SAFETY: there is a recording, and this is the only use of the state in this thread.
     let state = unsafe { &mut *STATE.0.get() }.as_mut()?;
     // SAFETY: no preconditions.

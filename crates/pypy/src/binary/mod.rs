@@ -11,6 +11,7 @@
 //!   control_flow     follows a function's branches
 //!   patching         jumps into hooks, and calls of them
 //!   collector_memory tells the collector's own calls of malloc
+//!   ignored_signals finds the count of those who want no signals of _vmprof
 //!   entry            code that passes small requests of memory on at once
 //!   thread_pointer   the identity of the calling thread
 //!   cache            prefetching
@@ -43,6 +44,7 @@ use std::sync::OnceLock;
 pub use architecture::cache::prefetch;
 pub use architecture::collector_memory::{WORDS, is_collectors};
 pub use architecture::entry;
+pub use architecture::ignored_signals::count_of_ignoring;
 pub use architecture::patching::{CallSite, Detour};
 pub use architecture::thread_pointer::thread_pointer;
 pub use imports::Redirect;

@@ -157,6 +157,18 @@ pub mod entry {
     }
 }
 
+pub mod ignored_signals {
+    //! Nothing is read from code on this processor.
+
+    use std::ops::Range;
+
+    /// The count is not known.
+    #[must_use]
+    pub const fn count_of_ignoring(_: &[u8], _: usize, _: &Range<usize>) -> Option<usize> {
+        None
+    }
+}
+
 pub mod cache {
     //! No prefetch on this processor.
 

@@ -4,6 +4,7 @@ pub mod cache;
 pub mod collector_memory;
 mod control_flow;
 pub mod entry;
+pub mod ignored_signals;
 pub mod patching;
 pub mod search;
 pub mod thread_pointer;
