@@ -12,9 +12,9 @@ use nthbyte_report::leaks::Verdict;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-const PERIOD: u64 = 16 << 10;
+const PERIOD: u64 = 160 << 10;
 /// One in ten objects is sampled.
-const SIZE: u64 = 1600;
+const SIZE: u64 = 16_000;
 /// The length of a run: a minute.
 const RUN: u64 = 60_000_000_000;
 

@@ -98,7 +98,7 @@ impl<'a> Analysis<'a> {
         let candidates = self.candidates.iter();
         let test = |candidate: &Candidate| Test {
             p: candidate.evidence.p(),
-            least: candidate.evidence.work.least_p(),
+            least: candidate.evidence.least_p(),
         };
         candidates.map(test).collect()
     }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::rounds::NOTABLE;
 use super::survival::Survival;
 use super::verdict::Verdict;
 use crate::estimate::Estimate;
@@ -130,6 +131,28 @@ pub struct Holder {
 }
 
 impl Finding {
+    /// Whether it grew by enough to be called a leak where nobody says that the work is repeated.
+    pub(crate) fn is_notable(&self) -> bool {
+        self.grown_with_parts() >= NOTABLE
+    }
+
+    /// The growth of all that leaks together.
+    fn grown_with_parts(&self) -> f64 {
+        let parts = self.parts.iter().map(|part| part.grown.estimate);
+        self.grown.estimate + parts.sum::<f64>()
+    }
+
+    /// Undecided until the run is so long that the growth is [notable](Self::is_notable).
+    pub(crate) fn after_a_longer_run(self) -> Self {
+        let factor = (NOTABLE / self.grown_with_parts().max(1.0)).max(1.5);
+        let minutes = self.grown_nanos as f64 / 60e9;
+        Self {
+            verdict: Verdict::NotEnoughData,
+            more_minutes: Some((factor - 1.0) * minutes),
+            ..self
+        }
+    }
+
     /// Whether a line is among the finding's.
     pub(crate) fn names(&self, place: &Place) -> bool {
         let lines = self.lines.iter().map(|line| &line.what);

@@ -212,8 +212,12 @@ impl Growth {
     /// of it for growth.
     pub(crate) fn least_p(&self) -> f64 {
         let later = 0.5_f64.powf(self.later.0 + self.later.1);
-        let cells = 0.5_f64.powf(f64::from(self.cells.0 + self.cells.1));
-        later.max(cells)
+        later.max(self.least_p_of_cells())
+    }
+
+    /// The same of the cells alone.
+    pub(crate) fn least_p_of_cells(&self) -> f64 {
+        0.5_f64.powf(f64::from(self.cells.0 + self.cells.1))
     }
 
     /// Whether growth stopped before the end: from one of these cells on there is significantly less

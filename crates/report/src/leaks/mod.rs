@@ -225,6 +225,12 @@ impl Report {
             finding.verdict = Verdict::Reused;
             finding
         }));
+        if rounds.is_seen() {
+            let (notable, small): (Vec<_>, Vec<_>) =
+                findings.into_iter().partition(Finding::is_notable);
+            findings = notable;
+            undecided.extend(small.into_iter().map(Finding::after_a_longer_run));
+        }
         let others = analysis.others(&judged, &findings, &undecided);
         let unnoticed = analysis.unnoticed(&judged, &findings);
         if rounds.is_seen() && analysis.collects(&findings) {

@@ -272,7 +272,7 @@ impl Report {
         let more = finding.more_minutes.map_or(otherwise, |minutes| {
             let longer = text::duration((minutes * 60e9) as u64);
             let period = (self.period / 4).max(1);
-            if self.exact || self.period < 4096 {
+            if self.exact || self.period < 4096 || !finding.is_notable() {
                 format!(": run for about {longer} more")
             } else {
                 format!(

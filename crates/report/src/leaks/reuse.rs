@@ -28,10 +28,10 @@ const KEEPS_NOTHING: f64 = 0.05;
 const KEEPS: f64 = 0.8;
 
 /// … or if so much of all that it allocates outlives half of the run, …
-const KEEPS_IN_ALL: f64 = 0.3;
+const KEEPS_IN_ALL: f64 = 0.25;
 
 /// … and so many times as much as at the line that drops them.
-const MORE: f64 = 2.0;
+const MORE: f64 = 1.75;
 
 /// Of such types is at least this share of what it keeps.
 const SOME: f64 = 0.2;
@@ -75,7 +75,7 @@ pub(super) fn separate(findings: &mut Vec<Finding>, undecided: &mut Vec<Finding>
         match findings
             .iter_mut()
             .filter(|one| one.takes(&finding))
-            .max_by(larger)
+            .max_by(|one, other| one.likelier(other, &finding))
         {
             Some(owner) => {
                 owner.take_over(&finding);
@@ -90,7 +90,7 @@ pub(super) fn separate(findings: &mut Vec<Finding>, undecided: &mut Vec<Finding>
         let owners = findings
             .iter_mut()
             .filter(|one| drops && one.takes(&finding));
-        match owners.max_by(larger) {
+        match owners.max_by(|one, other| one.likelier(other, &finding)) {
             Some(owner) => {
                 owner.take_over(&finding);
                 out.push(finding);
@@ -102,8 +102,13 @@ pub(super) fn separate(findings: &mut Vec<Finding>, undecided: &mut Vec<Finding>
     out
 }
 
-fn larger(one: &&mut Finding, other: &&mut Finding) -> std::cmp::Ordering {
-    one.grown.estimate.total_cmp(&other.grown.estimate)
+/// What a type's blocks are part of: the list of list items, the dictionary of keys.
+fn part_of(kind: &str) -> &str {
+    match kind {
+        "list items" => "list",
+        "dict keys" | "dict values" => "dict",
+        other => other,
+    }
 }
 
 impl Finding {
@@ -145,6 +150,24 @@ impl Finding {
             None => 0.0,
         };
         keeps && most * self.grown.estimate >= other.grown.estimate
+    }
+
+    /// Which of two lines that may have taken over the blocks of a third is likelier to have: the one that keeps more of the same
+    /// types, such as the items of lists whose own blocks are used again; or else the one that keeps more of types whose blocks are used
+    /// again.
+    fn likelier(&self, than: &Self, of: &Self) -> std::cmp::Ordering {
+        let has = |kind: &str| of.types.iter().any(|one| part_of(&one.what) == kind);
+        let same = |one: &Self| one.grown_of(|kind| is_reused(kind) && has(kind));
+        let reused = |one: &Self| one.grown_of(is_reused);
+        same(self)
+            .total_cmp(&same(than))
+            .then(reused(self).total_cmp(&reused(than)))
+    }
+
+    /// The growth of these types, and of what is part of them.
+    fn grown_of(&self, is_of: impl Fn(&str) -> bool) -> f64 {
+        let types = self.types.iter().filter(|one| is_of(part_of(&one.what)));
+        self.grown.estimate * types.map(|one| one.share).sum::<f64>()
     }
 
     /// Adds what another line has allocated for this one's objects.

@@ -26,6 +26,10 @@ pub const SHORTEST: u64 = 20_000_000_000;
 /// Growth is extrapolated to a minute if it was seen for this long, in nanoseconds.
 pub const MINUTE_FROM: u64 = 45_000_000_000;
 
+/// Growth of fewer bytes is not called a leak before the run is longer, unless the user says that the work is repeated: so much is
+/// in the histories, counters and late start-up of programs that leak nothing.
+pub(crate) const NOTABLE: f64 = 1024.0 * 1024.0;
+
 /// A program repeats its work if it waits for at least this part of the time in which it was not kept waiting for a processor, …
 const WAITS: f64 = 0.2;
 

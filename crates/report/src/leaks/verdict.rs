@@ -98,7 +98,13 @@ pub(crate) struct Evidence {
 impl Evidence {
     /// The probability of the growth by chance: the test that enters the adjustment.
     pub(crate) fn p(&self) -> f64 {
-        self.work.later_p().max(self.work.cells_p())
+        let work = self.work.later_p().max(self.work.cells_p());
+        work.max(self.time.cells_p())
+    }
+
+    /// The least that [`Self::p`] could be with as much evidence, all of it for growth.
+    pub(crate) fn least_p(&self) -> f64 {
+        self.work.least_p().max(self.time.least_p_of_cells())
     }
 
     /// `passes`: whether the test passes, adjusted for the number of tests.
