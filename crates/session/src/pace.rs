@@ -23,12 +23,13 @@
 //! In the recording of a sample: after [`FIRST_SAMPLES`], then after [`SAMPLES`] each, or at the first sample after
 //! [`DECIDE_AFTER`]. So a program that allocates gigabytes a second has another period after some hundred samples, and
 //! one that allocates little pays nothing. Where no sample comes for [`IDLE_AFTER`], the writer thread decides. A period is a
-//! power of two. It becomes at most [`FASTEST`] times longer or shorter at once, and stays where it is while the number of
-//! samples lies between about half of what is allowed and all of it. The hosts change their samplers at their own next sample; what a
+//! power of two, or a quarter, half or three quarters of the way to the next. It becomes at most [`FASTEST`] times longer or shorter at once, and stays where it is while the number of
+//! samples lies between 0.7 of what is allowed and all of it. The hosts change their samplers at their own next sample; what a
 //! sample stands for is the period under which its sample point was drawn
 //! ([`Recording::allocation`](crate::Recording::allocation)).
 
 mod cost;
+mod tally;
 mod trial;
 
 use std::sync::atomic::AtomicU64;
@@ -39,6 +40,7 @@ use nthbyte_profile::event::Nanos;
 
 pub(crate) use cost::Timed;
 use cost::{Cost, RecordCost};
+use tally::Tally;
 use trial::{LONGER, Trial};
 
 /// The period at first, in bytes, and the shortest one. Without an interpreter's memory, it is [`SHORTEST_NATIVE_PERIOD`].
@@ -54,14 +56,14 @@ pub const SHORTEST_NATIVE_PERIOD: u64 = 256 << 10;
 pub const SHARE: f64 = 0.005;
 const AIM: f64 = 0.9 * SHARE;
 /// CPU time beyond the share, in nanoseconds, that sampling may take once. It lets programs of a second, and the start of all
-/// others, have short periods.
-const START: f64 = 6e6;
+/// others, have short periods: without it, two runs of a second tell only what has doubled.
+const START: f64 = 14e6;
 /// What is left of it is spent at this time constant, in nanoseconds of CPU time.
-const START_TIME: f64 = 0.5e9;
+const START_TIME: f64 = 0.7e9;
 
 /// Samples a second that are allowed whatever the CPU time is, and whatever else is in the file (time samples, collections): a
-/// service that waits most of the time would otherwise have few, although nobody notices their cost. As a period is a
-/// power of two, at least 75 are taken.
+/// service that waits most of the time would otherwise have few, although nobody notices their cost. As there are steps of
+/// periods, at least 110 are taken.
 const LEAST_SAMPLES: f64 = 180.0;
 /// They do not take more of a processor's time than this, whether the process uses that or not.
 const SHARE_OF_PROCESSOR: f64 = 0.001;
@@ -88,10 +90,6 @@ const TIMED: u32 = 32;
 /// A decision makes a period at most this many times longer or shorter: the costs of the first samples, whose stacks are
 /// new and whose memory is touched for the first time, say little of later ones.
 const FASTEST: u64 = 8;
-/// A number of samples counts as too large or too small only where it is so by this many of its standard deviations.
-const SURE: f64 = 1.5;
-/// So much of what was taken and allowed before still counts after each decision.
-const REMEMBERED: f64 = 0.9;
 /// With the ring so full that the writer thread does not keep up, the periods become this many times longer at least.
 const CROWDED: f64 = 4.0;
 
@@ -372,7 +370,12 @@ impl Pace {
         for kind in Kind::ALL {
             let at = kind as usize;
             let allowed = by_time[at].min(by_file[at]);
-            let taken = self.lately[at].and(would[at].max(crowd * allowed), allowed);
+            let before_this = if seen.is_crowded {
+                Tally::NONE
+            } else {
+                self.lately[at]
+            };
+            let taken = before_this.and(would[at].max(crowd * allowed), allowed);
             let next = taken.next_period(before.0[at], self.shortest.0[at]);
             self.lately[at] = if next == before.0[at] {
                 taken
@@ -435,46 +438,6 @@ impl Pace {
     #[unsafe(link_section = "nthbyte_hot")]
     pub(crate) fn end_timed(&mut self, kind: Timed, begun: u64, samples: u32) {
         self.cost.end_timed(kind, begun, samples);
-    }
-}
-
-/// Samples of one kind, and how many were allowed.
-#[derive(Clone, Copy, Debug)]
-struct Tally {
-    samples: f64,
-    allowed: f64,
-}
-
-impl Tally {
-    const NONE: Self = Self {
-        samples: 0.0,
-        allowed: 0.0,
-    };
-
-    /// With those of the present decision.
-    fn and(self, samples: f64, allowed: f64) -> Self {
-        Self {
-            samples: self.samples * REMEMBERED + samples,
-            allowed: self.allowed * REMEMBERED + allowed,
-        }
-    }
-
-    /// The next period: a power of two from `shortest` on, if these were taken with the present one.
-    #[unsafe(link_section = "nthbyte_hot")]
-    fn next_period(self, period: u64, shortest: u64) -> u64 {
-        let wanted = |margin: f64| {
-            let bytes = period as f64 * self.samples / self.allowed * margin;
-            (bytes.clamp(1.0, LONGEST_PERIOD as f64) as u64).next_power_of_two()
-        };
-        let chance = SURE * self.samples.sqrt();
-        let next = if self.samples - chance > 1.1 * self.allowed {
-            wanted(1.0 / 1.1).min(period.saturating_mul(FASTEST))
-        } else if self.samples + chance < 0.45 * self.allowed {
-            wanted(1.1).max(period / FASTEST)
-        } else {
-            period
-        };
-        next.clamp(shortest, LONGEST_PERIOD)
     }
 }
 

@@ -47,7 +47,7 @@ fn the_period_changes_and_each_sample_keeps_its_own() {
     let begun = Instant::now();
     let session = start(&path);
     let (period, samples) = change(&session);
-    assert!(period > FIRST_PERIOD && period.is_power_of_two());
+    assert!(period > FIRST_PERIOD);
     // On a slow machine, the first sample after a tenth of a second decides.
     let is_slow = begun.elapsed() >= Duration::from_millis(100);
     assert!(samples >= 500 || is_slow, "{samples}");

@@ -56,7 +56,7 @@ fn a_short_program_has_short_periods() {
 
 /// A service that waits most of the time.
 #[test]
-fn a_quiet_service_has_at_least_75_samples_a_second() {
+fn a_quiet_service_has_at_least_110_samples_a_second() {
     for (rate, cpu) in [
         (2.9e6, 0.003),
         (2.9e6, 0.03),
@@ -73,7 +73,8 @@ fn a_quiet_service_has_at_least_75_samples_a_second() {
         for _ in 0..20 {
             let samples = program.rate(quiet, 5.0);
             let period = program.pace.decided.of(Kind::Own);
-            assert!(samples >= 75.0, "{rate} {cpu}: {samples} at {period}");
+            let least = f64::min(110.0, 0.95 * rate / FIRST_PERIOD as f64);
+            assert!(samples >= least, "{rate} {cpu}: {samples} at {period}");
             let processor = samples * COST;
             assert!(processor <= SHARE_OF_PROCESSOR || processor <= SHARE * cpu);
         }
@@ -123,11 +124,11 @@ fn a_fast_program_has_another_period_after_its_first_samples() {
         record: 150,
         is_crowded: false,
     };
-    // 8 MiB in 2.5 ms. 29 samples were allowed: 18 times too many, but that is not believed at once.
+    // 8 MiB in 2.5 ms. 42 samples were allowed: 12 times too many, but that is not believed at once.
     let mut nanos = 2_500_000;
     assert_eq!(pace.decide(seen(nanos)).unwrap().of(Kind::Own), 128 << 10);
     assert_eq!(pace.decide_at, SAMPLES);
-    for expected in [Some(1 << 20), None] {
+    for expected in [Some(384 << 10), None] {
         pace.taken = SAMPLES;
         nanos += u64::from(SAMPLES) * pace.period() * 10 / 67;
         assert_eq!(
@@ -204,23 +205,34 @@ fn the_file_grows_by_ten_megabytes_an_hour_after_the_first_minutes() {
     }
 }
 
+/// A power of two, or a quarter, half or three quarters of the way to the next.
+fn is_step(period: u64) -> bool {
+    period.is_power_of_two() || period.is_multiple_of(period.next_power_of_two() / 8)
+}
+
 #[test]
-fn a_period_is_a_power_of_two_within_its_bounds_and_rests() {
+fn a_period_is_a_step_within_its_bounds_and_rests() {
     let next = |samples, allowed| {
         let taken = Tally { samples, allowed };
         taken.next_period(1 << 20, FIRST_PERIOD)
     };
-    for load in [1e-9, 0.01, 0.3, 0.44, 0.46, 0.7, 1.09, 1.2, 50.0, 1e9] {
+    for load in [1e-9, 0.01, 0.3, 0.6, 0.69, 0.71, 0.9, 1.09, 1.2, 50.0, 1e9] {
         let next = next(load * 1e6, 1e6);
-        assert!(next.is_power_of_two() && (FIRST_PERIOD..=LONGEST_PERIOD).contains(&next));
-        assert_eq!(next == 1 << 20, (0.45..=1.1).contains(&load), "{load}");
+        assert!(is_step(next) && (FIRST_PERIOD..=LONGEST_PERIOD).contains(&next));
+        assert_eq!(next == 1 << 20, (0.7..=1.1).contains(&load), "{load}");
+        // What it leads to rests, where it may be had at once.
+        let then = load * (1 << 20) as f64 / next as f64;
+        assert!(
+            (0.7..=1.1).contains(&then) || !(0.2..=8.0).contains(&load),
+            "{load}: {then}"
+        );
     }
     // Not all the way at once.
     assert_eq!(next(1e3, 1e6), 128 << 10);
     assert_eq!(next(1e6, 1e3), 8 << 20);
     // Few samples may be so by chance.
     assert_eq!(next(23.0, 18.0), 1 << 20);
-    assert_eq!(next(6.0, 18.0), 1 << 20);
+    assert_eq!(next(9.0, 18.0), 1 << 20);
     assert_eq!(next(0.0, 18.0), 128 << 10);
     let longest = Tally {
         samples: 1e6,
@@ -348,7 +360,7 @@ proptest! {
                 prop_assert_eq!(has_changed, present != before);
                 for kind in Kind::ALL {
                     let [before, present] = [before.of(kind), present.of(kind)];
-                    prop_assert!(present.is_power_of_two());
+                    prop_assert!(is_step(present));
                     prop_assert!((shortest.of(kind)..=LONGEST_PERIOD).contains(&present));
                     let most = 4 * FASTEST;
                     prop_assert!(present <= before * most && before <= present * most);

@@ -30,7 +30,7 @@ fn samples_that_double_the_time_of_a_program_are_found_within_seconds() {
         let (paid, cpu) = (program.paid, program.cpu);
         program.run(LARGE, 60.0);
         let share = (program.paid - paid) / (program.cpu - cpu);
-        assert!(share < 0.06, "seed {seed}: {share}");
+        assert!(share < 0.07, "seed {seed}: {share}");
         // The interpreter's memory is sampled as before.
         assert!(
             program.pace.decided.of(Kind::Own) <= 64 << 10,

@@ -1,0 +1,58 @@
+//! From the numbers of samples to the next period.
+
+use super::{FASTEST, LONGEST_PERIOD};
+
+/// A number of samples counts as too large or too small only where it is so by this many of its standard deviations.
+const SURE: f64 = 1.5;
+/// So much of what was taken and allowed before still counts after each decision.
+const REMEMBERED: f64 = 0.9;
+
+/// Samples of one kind, and how many were allowed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tally {
+    pub(super) samples: f64,
+    pub(super) allowed: f64,
+}
+
+impl Tally {
+    pub(super) const NONE: Self = Self {
+        samples: 0.0,
+        allowed: 0.0,
+    };
+
+    /// With those of the present decision.
+    pub(super) fn and(self, samples: f64, allowed: f64) -> Self {
+        Self {
+            samples: self.samples * REMEMBERED + samples,
+            allowed: self.allowed * REMEMBERED + allowed,
+        }
+    }
+
+    /// The next period, from `shortest` on, if these were taken with the present one.
+    #[unsafe(link_section = "nthbyte_hot")]
+    pub(super) fn next_period(self, period: u64, shortest: u64) -> u64 {
+        let wanted = |margin: f64| {
+            let bytes = period as f64 * self.samples / self.allowed * margin;
+            step_up(bytes.clamp(1.0, LONGEST_PERIOD as f64) as u64)
+        };
+        let chance = SURE * self.samples.sqrt();
+        let next = if self.samples - chance > 1.1 * self.allowed {
+            wanted(1.0 / 1.1).min(period.saturating_mul(FASTEST))
+        } else if self.samples + chance < 0.7 * self.allowed {
+            wanted(1.1).max(period / FASTEST)
+        } else {
+            period
+        };
+        next.clamp(shortest, LONGEST_PERIOD)
+    }
+}
+
+/// The next period that there is: a power of two, or a quarter of the way, half of it or three quarters to the next one.
+#[inline]
+const fn step_up(bytes: u64) -> u64 {
+    let step = bytes.next_power_of_two() / 8;
+    match step {
+        0 => bytes,
+        step => bytes.div_ceil(step) * step,
+    }
+}
