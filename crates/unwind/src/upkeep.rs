@@ -303,6 +303,25 @@ mod tests {
         assert_eq!(known(&session, address), (true, 1));
         look();
         assert_eq!(known(&session, address), (false, 2));
+        // A library that comes where an address was looked up in vain: the next look finds it, a second later, and the
+        // address is not in vain any more.
+        load(copied.to_str().unwrap());
+        let address = mapping(copied.to_str().unwrap()).range.start;
+        let in_vain = || {
+            let _recording = session.record(LostKind::Other).unwrap();
+            // SAFETY: there is a recording, and the reference is not used after this statement.
+            unsafe { unwinder() }.unwrap().in_vain().clone()
+        };
+        {
+            let _recording = session.record(LostKind::Other).unwrap();
+            // SAFETY: as above.
+            unsafe { unwinder() }.unwrap().in_vain().push(address >> 16);
+        }
+        walked(true);
+        with_watch(|watch| watch.as_mut().unwrap().looked = 0);
+        prepare();
+        assert_eq!(known(&session, address), (true, 3));
+        assert!(in_vain().is_empty());
         session.finish(None);
     }
 }

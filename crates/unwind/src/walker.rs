@@ -131,6 +131,12 @@ impl Unwinder {
         self.kept = Vec::new();
     }
 
+    /// The parts of memory with addresses that were looked up in vain.
+    #[cfg(test)]
+    pub(crate) const fn in_vain(&mut self) -> &mut Vec<usize> {
+        &mut self.unknown
+    }
+
     /// Walks the stack of the calling thread.
     pub fn walk(&mut self, epoch: Epoch) {
         self.walk_from(epoch, 0);
