@@ -24,10 +24,18 @@ def main() -> Running | None:
     """
     arguments = sys.argv[1:]
     if arguments[:1] == ["run"]:
-        _prepare(arguments)
-        from nthbyte._run import start
+        try:
+            _prepare(arguments)
+            from nthbyte._run import start
 
-        return start(arguments[1:])
+            return start(arguments[1:])
+        except (MemoryError, ImportError) as error:
+            if isinstance(error, ImportError):
+                from nthbyte._agent import has_no_room
+
+                if not has_no_room(error):
+                    raise
+            sys.exit("nthbyte: no memory for a session; raise the memory limit")
     if arguments[:1] == ["tune"]:
         from nthbyte.tune import main as tune
 

@@ -253,8 +253,17 @@ def load() -> Agent:
             if getattr(sys, "frozen", False):
                 # PyInstaller takes Python code only, unless it is told.
                 advice = "build the program with: pyinstaller --collect-all nthbyte"
+            if has_no_room(error):
+                advice = "raise the memory limit"
             raise Error(f"cannot load the agent: {error}; {advice}") from None
     return _agent
+
+
+def has_no_room(error: Exception) -> bool:
+    """Whether a library could not be loaded because there is no memory for it."""
+    # The dynamic linker's words.
+    words = ("failed to map segment", "cannot map zero-fill pages", "cannot allocate memory")
+    return any(part in str(error) for part in words)
 
 
 def interpreter() -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Interpreter, run, summary
+from harness import Done, Interpreter, run, summary
 
 # A program that allocates and frees blocks of all kinds, in a thread too.
 PROGRAM = """
@@ -89,6 +89,44 @@ def test_a_small_address_space_suffices(words: list[str], cpython: Interpreter, 
         assert limited(plain + (more << 10), *command) == 0, f"{more} MiB"
         assert summary(profile)["complete"]
     assert not any("native" in note for note in summary(profile)["notes"])
+
+
+def limited(flag: str, kibibytes: int, words: list[str], interpreter: Interpreter, folder: Path) -> Done:
+    # Without enough memory, plain Python 3.11 may retry an import for ever.
+    shell = ["sh", "-c", f'ulimit {flag} {kibibytes}; ulimit -t 10; exec "$@"', "sh"]
+    return run([*shell, *interpreter.words(words, folder)], folder)
+
+
+@pytest.mark.parametrize("flag", ["-v", "-d"])
+def test_too_small_a_limit_is_refused_in_one_line(flag: str, cpython: Interpreter, tmp_path: Path) -> None:
+    """From what plain Python needs upwards, either the program runs, or one line says that there is no memory."""
+    if cpython.tree is not None:
+        pytest.skip("the limit would hold for the tools that enter the chroot")
+    words = ["-c", "print(1)"]
+    nthbyte = ["-m", "nthbyte", "run", "-q", "-f", "-o", "out.nthb", *words]
+    sizes = range(2 << 10, 200 << 10, 2 << 10)
+    plain = next(size for size in sizes if limited(flag, size, words, cpython, tmp_path).status == 0)
+    # A little more: what runs a module (`-m`) needs that, too.
+    for more in range(4, 28, 4):
+        done = limited(flag, plain + (more << 10), nthbyte, cpython, tmp_path)
+        if done.status == 0:
+            assert done.out == "1\n"
+        else:
+            assert done.out == "" and done.err.startswith("nthbyte: "), f"{more} MiB: {done}"
+            assert done.err.count("\n") == 1 and "limit" in done.err, f"{more} MiB: {done}"
+    assert done.status == 0
+
+
+def test_what_native_memory_leaves_of_a_limit(cpython: Interpreter, tmp_path: Path) -> None:
+    """``ulimit -d``: it is recorded if there is room for it beside a thread's stack, and never instead of that."""
+    if cpython.tree is not None:
+        pytest.skip("the limit would hold for the tools that enter the chroot")
+    (tmp_path / "app.py").write_text(PROGRAM)
+    sizes = range(2 << 10, 200 << 10, 2 << 10)
+    plain = next(size for size in sizes if limited("-d", size, ["app.py"], cpython, tmp_path).status == 0)
+    command = ["-m", "nthbyte", "run", "-q", "-f", "-o", "out.nthb", "app.py"]
+    for more in range(19, 26):
+        assert limited("-d", plain + (more << 10), command, cpython, tmp_path).status == 0, f"{more} MiB"
 
 
 # Prints its resident set in KiB, with all of its memory locked.

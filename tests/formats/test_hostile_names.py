@@ -1,4 +1,4 @@
-"""Names designed to break what reads them, of functions, types, threads and labels, in each report and export."""
+"""Names designed to break what reads them, of all that a profile names, in each report, page and export."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import harness
+from formats import protobuf
 
 REPORTS = {
     "summary": ["summary"],
@@ -51,6 +52,22 @@ def words(name: str, hostile: Path) -> list[str | Path]:
     return [command, hostile, *(word.format(profile=hostile) for word in options)]
 
 
+def strings_of_pprof(content: bytes) -> list[str]:
+    """Returns the table of strings, after a check that each function, mapping and label refers to one."""
+    profile = protobuf.fields(gzip.decompress(content))
+    strings = [text.decode() for text in profile[6]]
+    assert strings[0] == ""
+    functions = [protobuf.fields(one) for one in profile[5]]
+    labels = [protobuf.fields(one) for sample in profile[2] for one in protobuf.fields(sample)[3]]
+    # `name`, `system_name` and `filename`; `key`, `str`.
+    texts = [text for one in functions for field in (2, 3, 4) for text in one[field]]
+    texts += [text for one in labels for field in (1, 2) for text in one[field]]
+    assert texts and max(texts) < len(strings)
+    lines = [line for location in profile[4] for line in protobuf.fields(location)[4]]
+    assert {protobuf.fields(line)[1][0] for line in lines} <= {one[1][0] for one in functions}
+    return strings
+
+
 @pytest.mark.parametrize("name", REPORTS)
 def test_reports_have_nothing_that_a_terminal_obeys(name: str, hostile: Path, tmp_path: Path) -> None:
     done = harness.report(*words(name, hostile), folder=tmp_path).ok()
@@ -80,8 +97,9 @@ def test_exports_have_the_names_of_types_threads_and_labels(to: str, hostile: Pa
         assert {name for name in names if SCRIPT in name}
         assert {name for name in names if "\x9b2J" in name}
     elif to == "pprof":
-        names = gzip.decompress(content)
-        assert SCRIPT.encode() in names and "\x9b2J".encode() in names
+        names = set(strings_of_pprof(content))
+        assert {name for name in names if SCRIPT in name}
+        assert {name for name in names if "\x9b2J" in name}
     else:
         lines = content.decode().split("\n")
         assert lines.pop() == ""
@@ -100,3 +118,50 @@ def test_pages_have_no_markup_of_theirs(command: list[str], hostile: Path, tmp_p
     assert "alert(1)</script>" not in text
     # As many elements as a page of names that harm nobody has.
     assert len(re.findall(r"<script\b", text)) == len(re.findall(r"</script>", text))
+
+
+# Names that the interpreters allow: in no name of a type or file is a NUL.
+PROGRAM = """
+import threading
+NAMES = ["red\\x1b[31m\\x07", "two\\nlines", "</script><script>alert(1)</script>"]
+NAMES += ["\\u202etxet", "c1 \\x9b2J", "a;b \\u2028 c"]
+def function(name):
+    space = {"Kept": type(name, (), {"__module__": name})}
+    exec(compile("def f(n): return [Kept() for _ in range(n)]", f"/srv/{name}.py", "exec"), space)
+    f = space["f"]
+    names = {"co_name": name, "co_qualname": f"Class.{name}"}
+    f.__code__ = f.__code__.replace(**{key: names[key] for key in names if hasattr(f.__code__, key)})
+    return f
+kept = []
+for name in NAMES:
+    f = function(name)
+    thread = threading.Thread(target=lambda: kept.extend(f(5_000)), name=name)
+    thread.start()
+    thread.join()
+"""
+SHOWN = [
+    ["memory"],
+    ["summary", "--by", "type"],
+    ["summary", "--by", "file", "--where", "/srv/"],
+    ["explain"],
+]
+
+
+def test_names_of_a_real_program(interpreter: harness.Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(PROGRAM)
+    profile = tmp_path / "out.nthb"
+    interpreter.nthbyte(
+        "run", "--every", "4KiB", "-o", profile, "app.py", "\x1b[2J\u202e", folder=tmp_path
+    ).ok()
+    for command, *options in SHOWN:
+        done = harness.report(command, profile, *options, folder=tmp_path).ok()
+        assert done.out and harmful(done.out + done.err) == set(), (command, *options)
+    for by in ("function", "type", "file"):
+        names = texts(harness.summary(profile, "--by", by))
+        for part in ("\x1b[31m\x07", SCRIPT, "\u202etxet", "\x9b2J", "a;b \u2028 c"):
+            assert {name for name in names if part in name}, (by, part)
+    out = tmp_path / "out.pb.gz"
+    harness.report("export", profile, "--to", "pprof", "-o", out, folder=tmp_path).ok()
+    names = set(strings_of_pprof(out.read_bytes()))
+    for part in ("\x1b[31m\x07", SCRIPT, "\u202etxet", "\x9b2J"):
+        assert {name for name in names if part in name}, part

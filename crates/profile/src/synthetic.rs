@@ -6,6 +6,8 @@
 //! [`Synthetic`] always gives the same events. The numbers are for a program that allocates 1 GB/s,
 //! and only their order of magnitude is realistic.
 
+mod hostile;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::io::{self, Write};
@@ -31,8 +33,9 @@ pub struct Synthetic {
     pub period: u64,
     /// The distribution of distances.
     pub distances: Distances,
-    /// Whether some names of functions, types, threads and labels contain text that reports must escape or cut: control
-    /// characters, line ends, right-to-left marks, markup, ten thousand characters. Samples have labels only then.
+    /// Whether some names of functions, files, types, threads, labels and words of the command contain text that reports must
+    /// escape or cut: control characters, line ends, right-to-left marks, markup, ten thousand characters. Samples have labels
+    /// only then.
     pub hostile: bool,
     /// The largest size of the stack tree. The stack tree of a real program also stops growing.
     pub nodes: u32,
@@ -110,26 +113,6 @@ const TYPES: [(&str, &str, u64, u64); 12] = [
     ("app.models.Node", "", 48, 48),
 ];
 
-/// The part of a name of ten thousand characters.
-const LONG: &str = "very_long_name_";
-
-/// Sets of labels of a hostile profile.
-const LABELS: u32 = 4;
-
-/// Names that reports must escape or cut.
-const HOSTILE: [&str; 10] = [
-    "red\u{1b}[31m\u{7}",
-    "two\nlines\r\tand a tab",
-    "</script><script>alert(1)</script>",
-    "\u{202e}txet desrever",
-    "日本語の関数名はとても長いことがあります",
-    "a;b;c \\ \"quoted\" 'name' & <b>",
-    "\u{fffd}\u{0}nul",
-    "e\u{301}\u{301}\u{301}\u{200d}🏳️‍🌈",
-    "a command in one sign: \u{9b}2J\u{9c}",
-    "isolates \u{2066}\u{2067}\u{2069} tags \u{e0041} and \u{7f}",
-];
-
 /// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
 struct Random(u64);
 
@@ -173,7 +156,10 @@ impl Synthetic {
             nthbyte: env!("CARGO_PKG_VERSION").to_owned(),
             interpreter: "CPython 3.13.0".to_owned(),
             executable: "/usr/bin/python3".to_owned(),
-            command: vec!["app.py".to_owned(), "--fast".to_owned()],
+            command: match self.hostile {
+                true => hostile::NAMES.map(str::to_owned).to_vec(),
+                false => vec!["app.py".to_owned(), "--fast".to_owned()],
+            },
             pid: 4242,
             parent_pid: None,
             run: None,
@@ -185,7 +171,10 @@ impl Synthetic {
                 Some(100),
             ),
             seed: self.seed,
-            notes: vec!["made up: no program ran".to_owned()],
+            notes: match self.hostile {
+                true => hostile::NAMES.map(str::to_owned).to_vec(),
+                false => vec!["made up: no program ran".to_owned()],
+            },
         }
     }
 
@@ -260,24 +249,29 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
                 _ => format!("outer_{}.<locals>.<listcomp>", number / 3),
             };
             if self.setup.hostile && number % 5 == 0 {
-                HOSTILE[(number / 5) as usize % HOSTILE.len()].clone_into(&mut name);
+                hostile::NAMES[(number / 5) as usize % hostile::NAMES.len()].clone_into(&mut name);
                 if number == 100 {
-                    name = LONG.repeat(667);
+                    name = hostile::LONG.repeat(667);
                 }
             }
             let first_line = number / FILES * 30 + 1;
+            let mut file = format!("/srv/app/package/module_{}.py", number % FILES);
+            if self.setup.hostile && number % 4 == 0 {
+                let name = hostile::NAMES[(number % FILES / 4) as usize % hostile::NAMES.len()];
+                file = format!("/srv/app/{name}/{name}_{}.py", number % FILES);
+            }
             (self.sink)(&Event::Code(Code {
                 name: &name,
-                file: &format!("/srv/app/package/module_{}.py", number % FILES),
+                file: &file,
                 first_line,
                 lines: Lines::LocationTable(&location_table(number)),
             }));
         }
-        let hostile = |number: usize| HOSTILE[number % HOSTILE.len()];
+        let name_of = |number: usize| hostile::NAMES[number % hostile::NAMES.len()];
         for (number, (name, native, ..)) in TYPES.into_iter().enumerate() {
             let (name, native) = match self.setup.hostile {
-                true if number == 2 => (LONG.repeat(667), LONG.to_owned()),
-                true => (hostile(number).to_owned(), hostile(number + 1).to_owned()),
+                true if number == 2 => (hostile::LONG.repeat(667), hostile::LONG.to_owned()),
+                true => (name_of(number).to_owned(), name_of(number + 1).to_owned()),
                 false => (name.to_owned(), native.to_owned()),
             };
             let (name, native) = (&name[..], &native[..]);
@@ -288,8 +282,8 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
                 "MainThread".to_owned()
             } else {
                 match self.setup.hostile {
-                    true if thread == 3 => LONG.repeat(667),
-                    true => format!("{}{}", hostile(0), hostile(thread as usize)),
+                    true if thread == 3 => hostile::LONG.repeat(667),
+                    true => format!("{}{}", name_of(0), name_of(thread as usize)),
                     false => format!("worker-{thread}"),
                 }
             };
@@ -299,12 +293,12 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
             }));
         }
         if self.setup.hostile {
-            for number in 0..LABELS {
-                let long = LONG.repeat(if number == 0 { 667 } else { 0 });
+            for number in 0..hostile::LABELS {
+                let long = hostile::LONG.repeat(if number == 0 { 667 } else { 0 });
                 (self.sink)(&Event::Label(Label {
                     parent: LabelSetId(number),
-                    key: &format!("{long}{}", hostile(number as usize)),
-                    value: hostile(number as usize + 3),
+                    key: &format!("{long}{}", name_of(number as usize)),
+                    value: name_of(number as usize + 3),
                 }));
             }
         }
@@ -312,7 +306,7 @@ impl<S: FnMut(&Event<'_>)> Program<S> {
 
     fn labels(&self) -> LabelSetId {
         match self.setup.hostile {
-            true => LabelSetId(self.samples % (LABELS + 1)),
+            true => LabelSetId(self.samples % (hostile::LABELS + 1)),
             false => LabelSetId::NONE,
         }
     }

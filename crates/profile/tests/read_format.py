@@ -245,7 +245,9 @@ def main(path: str) -> None:
     tick = header.u32()
     meta = json.loads(header.take(header.u32()))
     assert zlib.crc32(data[: header.at]) == header.u32(), "damaged header"
-    print("session", meta["interpreter"], *meta["command"])
+    # A word may have line ends.
+    command = " ".join(meta["command"]).replace("\n", "?").replace("\r", "?")
+    print("session", meta["interpreter"], command)
     for source in sources_of_version_1(meta) if version == 1 else meta["sources"]:
         print("from", *(source[name] for name in ("kind", "unit", "method", "distances", "period")))
     for body in blocks(data, header.at):

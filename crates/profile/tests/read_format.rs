@@ -105,7 +105,8 @@ fn line(event: &Event<'_>, next: &mut Firsts) -> String {
 fn read_here(path: &Path) -> Vec<String> {
     let mut reader = Reader::open(path).expect("a profile");
     let meta = reader.meta();
-    let command = meta.command.join(" ");
+    // A word may have line ends.
+    let command = meta.command.join(" ").replace(['\n', '\r'], "?");
     let mut lines = vec![format!("session {} {command}", meta.interpreter)];
     for source in &meta.sources {
         // The Python reader leaves it out where a file of version 1 does not speak of time.

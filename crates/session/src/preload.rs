@@ -162,14 +162,23 @@ pub fn interface() -> Option<&'static Interface> {
 /// 12 MiB for the program: a thread's stack usually takes eight.
 const ROOM_OF_OTHERS: usize = 16 << 20;
 
+/// What the library takes: its reserve of 8 MiB, the rest of its data, and its code.
+const ROOM_OF_LIBRARY: usize = 11 << 20;
+
 /// Makes native memory available in this process: loads the library, unless it was preloaded, and attaches it. Where
 /// addresses are limited, it takes only what the session and the program leave.
 ///
 /// # Errors
 /// One clause that says why that is not possible.
 pub fn load(path: &CStr) -> Result<(), String> {
-    let _room = Room::hold(ROOM_OF_OTHERS).ok_or("there is no memory for it")?;
-    let found = match interface() {
+    let no_room = "there is no memory for it";
+    let preloaded = interface();
+    if preloaded.is_none() {
+        // Not the dynamic linker's attempt: where it fails, a part of the limit of writable memory (`ulimit -d`) stays used.
+        Room::hold(ROOM_OF_OTHERS + ROOM_OF_LIBRARY).ok_or(no_room)?;
+    }
+    let _room = Room::hold(ROOM_OF_OTHERS).ok_or(no_room)?;
+    let found = match preloaded {
         Some(preloaded) => preloaded,
         None => open(path)?,
     };
