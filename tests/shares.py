@@ -25,5 +25,7 @@ def together(profile: Path) -> float:
     for thread in firefox(profile)["threads"]:
         if thread["name"].startswith("CPU · "):
             times = itertools.accumulate(thread["samples"]["timeDeltas"])
+            # The first row is the start of the process.
+            times = itertools.islice(times, 1, None)
             signals.update((thread["tid"], round(time, 3)) for time in times)
     return sum(samples**2 for samples in signals.values()) / signals.total()

@@ -90,6 +90,15 @@ fn deltas(times: impl Iterator<Item = Nanos>) -> impl Iterator<Item = f64> {
     })
 }
 
+/// The time of a row without a stack and without weight, in front of the samples of a thread: the start of its process. The page
+/// hatches the time before the first row, and says there that its buffer was full.
+fn lead(export: &Export<'_>, thread: ThreadId, first: Option<Nanos>) -> Option<Nanos> {
+    let process = export.profile.process_of(thread);
+    let start = export.profile.processes[process.index()].start;
+    first.filter(|first| start.0 / 1_000 < first.0 / 1_000)?;
+    Some(start)
+}
+
 /// Allocation samples, weighted by estimated bytes.
 struct AllocationSamples<'e, 'a> {
     export: &'e Export<'a>,
@@ -103,18 +112,25 @@ impl Serialize for AllocationSamples<'_, '_> {
             let rows = export.timeline.rows(thread);
             rows.inspect(|_| export.meter.step())
         };
+        let first = export.timeline.rows(thread).next();
+        let lead = lead(export, thread, first.map(|row| row.time));
         object(serializer, |map| {
-            let stacks = Column(|| rows().map(|row| export.leaf_stack(row.key)));
+            let stacks = Column(|| {
+                let stacks = rows().map(|row| Some(export.leaf_stack(row.key)));
+                lead.map(|_| None).into_iter().chain(stacks)
+            });
             map.serialize_entry("stack", &stacks)?;
-            let times = Column(|| deltas(rows().map(|row| row.time)));
+            let times = Column(|| deltas(lead.into_iter().chain(rows().map(|row| row.time))));
             map.serialize_entry("timeDeltas", &times)?;
             let weights = Column(|| {
                 let mut rounding = Rounding::new(export.leaves.list.len());
-                rows().map(move |row| rounding.whole(row.key, row.bytes))
+                let weights = rows().map(move |row| rounding.whole(row.key, row.bytes));
+                lead.map(|_| 0).into_iter().chain(weights)
             });
             map.serialize_entry("weight", &weights)?;
             map.serialize_entry("weightType", "bytes")?;
-            map.serialize_entry("length", &export.timeline.len(thread))
+            let length = export.timeline.len(thread) + usize::from(lead.is_some());
+            map.serialize_entry("length", &length)
         })
     }
 }
@@ -133,16 +149,24 @@ impl Serialize for TimeSamples<'_, '_> {
             all.filter(move |sample| sample.thread == thread)
                 .inspect(|_| export.meter.step())
         };
+        let mut times = export.profile.cpu.iter();
+        let first = times.find(|sample| sample.thread == thread);
+        let lead = lead(export, thread, first.map(|sample| sample.time));
         object(serializer, |map| {
             let stacks = Column(|| {
                 let stacks = samples().map(|sample| sample.stack);
-                stacks.map(|stack| (stack != NodeId::ROOT).then(|| stack.0 - 1))
+                let stacks = stacks.map(|stack| (stack != NodeId::ROOT).then(|| stack.0 - 1));
+                lead.map(|_| None).into_iter().chain(stacks)
             });
             map.serialize_entry("stack", &stacks)?;
-            let times = Column(|| deltas(samples().map(|sample| sample.time)));
+            let times =
+                Column(|| deltas(lead.into_iter().chain(samples().map(|sample| sample.time))));
             map.serialize_entry("timeDeltas", &times)?;
             let of = |sample: &TimeSample| cpu_nanos(export.profile, sample);
-            let weights = Column(|| samples().map(|sample| of(sample) / 1e6));
+            let weights = Column(|| {
+                let weights = samples().map(|sample| of(sample) / 1e6);
+                lead.map(|_| 0.0).into_iter().chain(weights)
+            });
             map.serialize_entry("weight", &weights)?;
             map.serialize_entry("weightType", "tracing-ms")?;
             // The CPU time since the sample before it: of several samples at one time, the first has it all.
@@ -154,10 +178,15 @@ impl Serialize for TimeSamples<'_, '_> {
                     let sum = chunk.iter().map(|sample| sample.1).sum::<f64>();
                     std::iter::once(sum).chain(std::iter::repeat_n(0.0, chunk.len() - 1))
                 });
-                used.map(f64::round).collect::<Vec<_>>()
+                let used = used.map(f64::round);
+                lead.map(|_| 0.0)
+                    .into_iter()
+                    .chain(used)
+                    .collect::<Vec<_>>()
             });
             map.serialize_entry("threadCPUDelta", &used)?;
-            map.serialize_entry("length", &samples().count())
+            let length = samples().count() + usize::from(lead.is_some());
+            map.serialize_entry("length", &length)
         })
     }
 }

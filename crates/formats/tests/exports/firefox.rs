@@ -38,6 +38,21 @@ pub fn column_sum(value: &Value) -> f64 {
         .sum()
 }
 
+/// The stack and the weight of each sample, without the row in front.
+fn samples(thread: &Value) -> Vec<(Option<usize>, f64)> {
+    let samples = &thread["samples"];
+    let stacks = list(&samples["stack"]).iter();
+    let stacks = stacks.map(|stack| stack.as_u64().map(|stack| stack as usize));
+    let weights = list(&samples["weight"]).iter();
+    let mut rows: Vec<_> = stacks
+        .zip(weights.map(|weight| weight.as_f64().unwrap()))
+        .collect();
+    if rows.first() == Some(&(None, 0.0)) {
+        rows.remove(0);
+    }
+    rows
+}
+
 /// Every column of a table is as long as the table says.
 pub fn check_table(table: &Value) {
     let len = table["length"].as_u64().unwrap() as usize;
@@ -126,11 +141,10 @@ fn bytes_below_the_type_are_those_of_the_functions() {
             if thread["samples"]["weightType"] != "bytes" {
                 continue;
             }
-            let rows = numbers(&thread["samples"]["stack"]);
-            for (stack, weight) in rows.into_iter().zip(list(&thread["samples"]["weight"])) {
-                let below = stacks.below[stack];
+            for (stack, weight) in samples(thread) {
+                let below = stacks.below[stack.unwrap()];
                 let name = below.map_or("", |function| function_name(&file, function));
-                *found.entry(name.to_owned()).or_default() += weight.as_f64().unwrap();
+                *found.entry(name.to_owned()).or_default() += weight;
             }
         }
         for (name, bytes) in by_function(&profile) {
@@ -252,10 +266,9 @@ fn merging_in_time_keeps_every_sum_and_says_so() {
         let mut sums: BTreeMap<(usize, String), f64> = BTreeMap::new();
         for (number, thread) in list(&file["threads"]).iter().enumerate() {
             if thread["samples"]["weightType"] == "bytes" {
-                let rows = numbers(&thread["samples"]["stack"]);
-                for (stack, weight) in rows.into_iter().zip(list(&thread["samples"]["weight"])) {
-                    let name = function_name(file, stacks.top[stack]).to_owned();
-                    *sums.entry((number, name)).or_default() += weight.as_f64().unwrap();
+                for (stack, weight) in samples(thread) {
+                    let name = function_name(file, stacks.top[stack.unwrap()]).to_owned();
+                    *sums.entry((number, name)).or_default() += weight;
                 }
             }
         }
@@ -264,9 +277,7 @@ fn merging_in_time_keeps_every_sum_and_says_so() {
     let rows = |file: &Value| -> usize {
         let threads = list(&file["threads"]).iter();
         let tables = threads.filter(|thread| thread["samples"]["weightType"] == "bytes");
-        tables
-            .map(|thread| list(&thread["samples"]["stack"]).len())
-            .sum()
+        tables.map(|thread| samples(thread).len()).sum()
     };
     assert_eq!(rows(&whole), 20_000);
     assert!(rows(&merged) < 20_000);
@@ -282,12 +293,12 @@ fn time_samples_markers_and_counters_are_all_there() {
     let profile = profile(5_000, false);
     let file = export(&profile);
     let threads = list(&file["threads"]);
-    let time: f64 = threads
+    let time: usize = threads
         .iter()
         .filter(|thread| thread["samples"]["weightType"] == "tracing-ms")
-        .map(|thread| thread["samples"]["length"].as_f64().unwrap())
+        .map(|thread| samples(thread).len())
         .sum();
-    assert_eq!(time as usize, profile.cpu.len());
+    assert_eq!(time, profile.cpu.len());
     let markers: f64 = threads
         .iter()
         .map(|thread| thread["markers"]["length"].as_f64().unwrap())

@@ -228,6 +228,32 @@ fn time_samples_weigh_milliseconds_of_cpu() {
 }
 
 #[test]
+fn no_part_of_a_track_is_said_to_be_lost() {
+    // The page hatches what is before the first row: "the profiling buffer was full".
+    for file in [
+        export(&profile(5_000, false)),
+        changed(|profile| {
+            profile.processes[0].start = Nanos(3_000);
+            for sample in &mut profile.cpu {
+                sample.time = Nanos(sample.time.0.max(3_000));
+            }
+        }),
+    ] {
+        let threads = list(&file["threads"]);
+        assert!(threads.len() > 3);
+        for thread in threads {
+            let samples = &thread["samples"];
+            let first = |column: &str| samples[column][0].as_f64();
+            assert_eq!(first("timeDeltas"), thread["registerTime"].as_f64());
+            assert_eq!((first("stack"), first("weight")), (None, Some(0.0)));
+            // There is no rate between two rows of one time.
+            assert!(samples["timeDeltas"][1].as_f64().unwrap() > 0.0);
+            assert!(matches!(first("threadCPUDelta"), None | Some(0.0)));
+        }
+    }
+}
+
+#[test]
 fn a_function_has_one_category_however_it_runs() {
     let file = changed(|profile| {
         for (at, frame) in profile.frames.iter_mut().enumerate() {
