@@ -23,9 +23,15 @@ type Life = (f64, Option<f64>);
 
 /// A run of many sites, each of which is a list of all its objects; samples are drawn from them.
 fn profile(sites: &[Vec<Life>], seed: u64) -> Profile {
+    profile_of(sites, seed, 1)
+}
+
+/// The same with objects and a period that are so many times as small.
+fn profile_of(sites: &[Vec<Life>], seed: u64, smaller: u64) -> Profile {
     let mut random = StdRng::seed_from_u64(seed);
+    let period = PERIOD / smaller;
     let meta = Meta {
-        sources: Source::of_session(Method::CutFreeLists, Distances::Exponential, PERIOD, None),
+        sources: Source::of_session(Method::CutFreeLists, Distances::Exponential, period, None),
         ..Synthetic::default().meta()
     };
     let mut profile = Profile::empty(meta);
@@ -71,7 +77,7 @@ fn profile(sites: &[Vec<Life>], seed: u64) -> Profile {
                 Lifetime::StillLive
             },
             freed: death.map(nanos),
-            ..synthetic::sample(nanos(birth), SIZE, SamplingId(0))
+            ..synthetic::sample(nanos(birth), SIZE / smaller, SamplingId(0))
         };
         profile.samples.push(sample);
     }
@@ -257,6 +263,46 @@ fn with_few_samples_more_are_asked_for() {
     };
     let asked = (0..50).filter(asking).count();
     assert!(asked >= 10, "{asked}");
+}
+
+/// The cells of a notebook: each computes and keeps a table, and there are pauses between them.
+fn notebook(cells: u32, objects: u32, kept: bool) -> Vec<Life> {
+    let life = |number: u32| {
+        let cell = f64::from(number * cells / objects) / f64::from(cells);
+        let inside = f64::from(number * cells % objects) / f64::from(objects);
+        let birth = cell + 0.005 * inside;
+        (birth, (!kept).then_some(birth + 1e-6))
+    };
+    (0..objects).map(life).collect()
+}
+
+#[test]
+fn a_few_cells_of_a_notebook_are_no_leak() {
+    let accusing = |cells: u32| {
+        let sites = [notebook(cells, 25_000, false), notebook(cells, 600, true)];
+        let is_accused = |seed: &u64| !accused(&judge(&sites, *seed)).is_empty();
+        (0..20).filter(is_accused).count()
+    };
+    let (few, many) = (accusing(8), accusing(30));
+    assert!(few == 0 && many >= 16, "{few} {many}");
+}
+
+/// Histories and counters grow in programs that leak nothing.
+#[test]
+fn growth_of_less_than_a_mebibyte_needs_a_longer_run() {
+    let sites = [churn(12_500), steadily(500, 0.0, 1.0)];
+    let judge = |seed, repeated| {
+        let profile = profile_of(&sites, seed, 10);
+        Leaks::of(&[("app.nthb".to_owned(), profile)], repeated)
+    };
+    for seed in 0..10 {
+        assert_eq!(accused(&judge(seed, true)), ["site_1"], "seed {seed}");
+        let leaks = judge(seed, false);
+        assert!(accused(&leaks).is_empty(), "seed {seed}");
+        let undecided = &leaks.profiles[0].undecided;
+        assert!(undecided.iter().any(|one| one.more_minutes > Some(0.0)));
+        assert!(leaks.render(200).contains("May"), "seed {seed}");
+    }
 }
 
 #[test]
