@@ -112,24 +112,31 @@ impl Serialize for AllocationSamples<'_, '_> {
             let rows = export.timeline.rows(thread);
             rows.inspect(|_| export.meter.step())
         };
-        let first = export.timeline.rows(thread).next();
-        let lead = lead(export, thread, first.map(|row| row.time));
+        let first = export.timeline.rows(thread).next().map(|row| row.time);
+        // The page draws a row up to the middle between it and the next one. So there is another one, just before the first sample.
+        let lead: Vec<Nanos> = match (lead(export, thread, first), first) {
+            (Some(start), Some(first)) => vec![start, Nanos(first.0 - 1_000)],
+            _ => Vec::new(),
+        };
         object(serializer, |map| {
             let stacks = Column(|| {
                 let stacks = rows().map(|row| Some(export.leaf_stack(row.key)));
-                lead.map(|_| None).into_iter().chain(stacks)
+                lead.iter().map(|_| None).chain(stacks)
             });
             map.serialize_entry("stack", &stacks)?;
-            let times = Column(|| deltas(lead.into_iter().chain(rows().map(|row| row.time))));
+            let times = Column(|| {
+                let times = rows().map(|row| row.time);
+                deltas(lead.iter().copied().chain(times))
+            });
             map.serialize_entry("timeDeltas", &times)?;
             let weights = Column(|| {
                 let mut rounding = Rounding::new(export.leaves.list.len());
                 let weights = rows().map(move |row| rounding.whole(row.key, row.bytes));
-                lead.map(|_| 0).into_iter().chain(weights)
+                lead.iter().map(|_| 0).chain(weights)
             });
             map.serialize_entry("weight", &weights)?;
             map.serialize_entry("weightType", "bytes")?;
-            let length = export.timeline.len(thread) + usize::from(lead.is_some());
+            let length = export.timeline.len(thread) + lead.len();
             map.serialize_entry("length", &length)
         })
     }

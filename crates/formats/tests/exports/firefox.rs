@@ -38,7 +38,7 @@ pub fn column_sum(value: &Value) -> f64 {
         .sum()
 }
 
-/// The stack and the weight of each sample, without the row in front.
+/// The stack and the weight of each sample, without the rows in front.
 fn samples(thread: &Value) -> Vec<(Option<usize>, f64)> {
     let samples = &thread["samples"];
     let stacks = list(&samples["stack"]).iter();
@@ -47,9 +47,8 @@ fn samples(thread: &Value) -> Vec<(Option<usize>, f64)> {
     let mut rows: Vec<_> = stacks
         .zip(weights.map(|weight| weight.as_f64().unwrap()))
         .collect();
-    if rows.first() == Some(&(None, 0.0)) {
-        rows.remove(0);
-    }
+    let lead = rows.iter().take_while(|row| **row == (None, 0.0)).count();
+    rows.drain(..lead);
     rows
 }
 
