@@ -9,20 +9,22 @@ import pytest
 
 from harness import Interpreter, report, summary
 
-# Forks two children for which no file can be created, and one for which it can.
+# Forks two children for which no file can be created, of which one has a child itself; and two for which it can.
 CHILDREN = """
 import os
-def fork():
+def fork(then=lambda: None):
     pid = os.fork()
     if not pid:
         kept = [[n] for n in range(20_000)]
+        then()
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
 fork()
 os.rename("profiles", "elsewhere")
 fork()
-fork()
+fork(fork)
 os.rename("elsewhere", "profiles")
+fork()
 """
 
 
@@ -40,12 +42,43 @@ def test_children_without_a_file_are_said(interpreter: Interpreter, tmp_path: Pa
     profile = tmp_path / "profiles" / "out.nthb"
     words = ("run", "--every", "1K", "-o", str(profile), "-c", CHILDREN)
     done = interpreter.nthbyte(*words, folder=tmp_path).ok()
-    assert ", 1 child process, 2 child processes have no profile (" in done.err
-    said_by_reports(profile, "2 child processes have no profile (")
+    assert ", 2 child processes, 3 child processes have no profile (" in done.err
+    said_by_reports(profile, "3 child processes have no profile (")
+    # Those that came later do not say it again.
+    children = list(profile.parent.glob("out.*.nthb"))
+    assert len(children) == 2
+    for child in children:
+        assert "have no profile" not in "\n".join(summary(child)["notes"])
     # A merged profile keeps it.
     merged = tmp_path / "merged.nthb"
     report("merge", *profile.parent.glob("*.nthb"), "-o", merged, folder=tmp_path).ok()
-    assert "2 child processes have no profile (" in "\n".join(summary(merged)["notes"])
+    assert "3 child processes have no profile (" in "\n".join(summary(merged)["notes"])
+
+
+# Two sessions of a process; a child of the first one has no file.
+SESSIONS = """
+import os, nthbyte
+def fork():
+    pid = os.fork()
+    if not pid:
+        kept = [[n] for n in range(20_000)]
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+for number in range(2):
+    os.mkdir("profiles")
+    with nthbyte.Profiler(f"profiles/{number}.nthb", every="1K"):
+        kept = [[n] for n in range(20_000)]
+        os.rename("profiles", str(number))
+        if number == 0:
+            fork()
+"""
+
+
+def test_each_session_has_its_own(interpreter: Interpreter, tmp_path: Path) -> None:
+    interpreter.python("-c", SESSIONS, folder=tmp_path).ok()
+    first, second = ("\n".join(summary(tmp_path / f"{n}/{n}.nthb")["notes"]) for n in range(2))
+    assert "1 child process has no profile (" in first
+    assert "no profile" not in second
 
 
 OTHERS = """
