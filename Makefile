@@ -14,7 +14,7 @@ SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.s
 
 .PHONY: all demo test test-all check-rustfmt check-clippy check-rustdoc test-rust test-nursery check-aarch64 check-threads check-ruff check-mypy check-structure \
         test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-compatibility test-build \
-        test-page test-bench test-experiments soak compatibility system interpreters lock bench count leaks leaks-peers docs docs-outputs \
+        test-page test-bench test-experiments soak compatibility compatibility-programs system interpreters lock bench count leaks leaks-peers docs docs-outputs \
         check-docs test-guide test-tutorials clean
 
 all: $(VENVS)
@@ -193,6 +193,10 @@ compatibility: all build/site/installed build/compatibility/ready
 	cd tests && ../build/compatibility/venv/bin/python -m compatibility --jobs $(JOBS) --batch $(BATCH) --what $(WHAT) \
 	  --limit $(LIMIT) --only "$(or $(ONLY),*)" --interpreter "$(INTERPRETER)" --options="$(OPTIONS)" \
 	  $(if $(QUICK),--quick) $(if $(AGAIN),--again) $(if $(KEEP),--keep)
+
+# Whole programs with nthbyte and without, into docs/compatibility-programs.md: `make compatibility-programs ONLY='"Valgrind" PEX'`.
+compatibility-programs: all build/site/installed
+	cd tests && $(PYTHON) -m compatibility.whole_programs $(ONLY)
 
 # The same for longer: `make soak MINUTES=60 SEED=1 ONLY=cpython-3.13`. A failing round can be repeated; see the script.
 MINUTES ?= 60

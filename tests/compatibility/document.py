@@ -19,6 +19,7 @@ _HEAD = """# Compatibility
 A program behaves under nthbyte as it does without. The programs that say most about this are test suites: those of the
 interpreters, and those of packages. Each is run twice, plainly and under `nthbyte run`, and the outcomes are compared
 test by test. `nthbyte run` has its defaults, so native memory is recorded too, unless a heading names other options.
+[Whole programs](compatibility-programs.md) have a page of their own.
 
 This page is written by `make compatibility` (`tests/compatibility/`), from what was really run; modules that have not
 been run are named.
