@@ -232,12 +232,7 @@ fn no_part_of_a_track_is_said_to_be_lost() {
     // The page hatches what is before the first row: "the profiling buffer was full".
     for file in [
         export(&profile(5_000, false)),
-        changed(|profile| {
-            profile.processes[0].start = Nanos(3_000);
-            for sample in &mut profile.cpu {
-                sample.time = Nanos(sample.time.0.max(3_000));
-            }
-        }),
+        changed(|profile| profile.processes[0].start = Nanos(3_000)),
     ] {
         let threads = list(&file["threads"]);
         assert!(threads.len() > 3);
@@ -259,6 +254,15 @@ fn no_part_of_a_track_is_said_to_be_lost() {
             assert!(matches!(first("threadCPUDelta"), None | Some(0.0)));
         }
     }
+    // A sample at the start, in microseconds, is the first row.
+    let file = changed(|profile| {
+        profile.processes[0].start = Nanos(3_000);
+        profile.cpu.truncate(1);
+        profile.cpu[0].time = Nanos(3_500);
+    });
+    let threads = list(&file["threads"]).iter();
+    let mut times = threads.filter(|of| of["samples"]["weightType"] == "tracing-ms");
+    assert_eq!(times.next().unwrap()["samples"]["length"], 1);
 }
 
 #[test]
