@@ -236,15 +236,15 @@ def load() -> Agent:
     """Returns the agent of this process. Raises Error if it cannot be loaded."""
     global _agent
     if _agent is None:
-        if sys.implementation.name == "pypy":
-            from nthbyte._pypy import PyPyAgent
-
-            _agent = PyPyAgent(os.path.join(_FOLDER, "libnthbyte_pypy.so"))
-            return _agent
         if "t" in getattr(sys, "abiflags", ""):
             raise Error(f"{interpreter()} without the GIL is not supported: use an ordinary build")
         try:
-            _agent = Agent(os.path.join(_FOLDER, "libnthbyte_cpython.so"))
+            if sys.implementation.name == "pypy":
+                from nthbyte._pypy import PyPyAgent
+
+                _agent = PyPyAgent(os.path.join(_FOLDER, "libnthbyte_pypy.so"))
+            else:
+                _agent = Agent(os.path.join(_FOLDER, "libnthbyte_cpython.so"))
         except SystemError:
             # The library itself knows which interpreters it supports.
             raise Error(f"{interpreter()} is not supported: nthbyte works on 3.11 to 3.15") from None

@@ -283,11 +283,9 @@ class _Library:
     """Calls the agent's functions through ``_cffi_backend``. Their names begin with ``nthbyte_pypy_``."""
 
     def __init__(self, backend: Any, path: str):
+        """Raises OSError if the library cannot be loaded."""
         self._backend = backend
-        try:
-            library = backend.load_library(path, _RTLD_NOW | _RTLD_NODELETE)
-        except OSError as error:
-            raise Error(f"cannot load the agent: {error}") from None
+        library = backend.load_library(path, _RTLD_NOW | _RTLD_NODELETE)
         void, self._int = backend.new_void_type(), backend.new_primitive_type("int")
         char, size = backend.new_primitive_type("char"), backend.new_primitive_type("size_t")
         u64, i64 = backend.new_primitive_type("uint64_t"), backend.new_primitive_type("int64_t")

@@ -98,22 +98,26 @@ def limited(flag: str, kibibytes: int, words: list[str], interpreter: Interprete
 
 
 @pytest.mark.parametrize("flag", ["-v", "-d"])
-def test_too_small_a_limit_is_refused_in_one_line(flag: str, cpython: Interpreter, tmp_path: Path) -> None:
+def test_too_small_a_limit_is_refused_in_one_line(
+    flag: str, interpreter: Interpreter, tmp_path: Path
+) -> None:
     """From what plain Python needs upwards, either the program runs, or one line says that there is no memory."""
-    if cpython.tree is not None:
+    if interpreter.tree is not None:
         pytest.skip("the limit would hold for the tools that enter the chroot")
     words = ["-c", "print(1)"]
     nthbyte = ["-m", "nthbyte", "run", "-q", "-f", "-o", "out.nthb", *words]
     sizes = range(2 << 10, 200 << 10, 2 << 10)
-    plain = next(size for size in sizes if limited(flag, size, words, cpython, tmp_path).status == 0)
+    plain = next(size for size in sizes if limited(flag, size, words, interpreter, tmp_path).status == 0)
     # A little more: what runs a module (`-m`) needs that, too.
     for more in range(4, 28, 4):
-        done = limited(flag, plain + (more << 10), nthbyte, cpython, tmp_path)
+        done = limited(flag, plain + (more << 10), nthbyte, interpreter, tmp_path)
         if done.status == 0:
             assert done.out == "1\n"
-        else:
-            assert done.out == "" and done.err.startswith("nthbyte: "), f"{more} MiB: {done}"
-            assert done.err.count("\n") == 1 and "limit" in done.err, f"{more} MiB: {done}"
+        elif not (interpreter.is_pypy and "\nout of memory: " in done.err):
+            # Nobody can know when PyPy itself ends for want of memory. It tells of errors in what the agent runs.
+            lines = [line for line in done.err.splitlines() if not line.startswith("debug: ")]
+            assert done.out == "" and len(lines) == 1, f"{more} MiB: {done}"
+            assert lines[0].startswith("nthbyte: ") and "limit" in lines[0], f"{more} MiB: {done}"
     assert done.status == 0
 
 
