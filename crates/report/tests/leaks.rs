@@ -250,7 +250,7 @@ fn power_grows_with_the_number_of_samples() {
     };
     // 6, 23 and 57 samples.
     let (few, some, many) = (found(65), found(240), found(600));
-    assert!(few <= 20 && some >= 85 && many >= 98, "{few} {some} {many}");
+    assert!(few <= 20 && some >= 80 && many >= 98, "{few} {some} {many}");
 }
 
 #[test]
@@ -283,7 +283,8 @@ fn a_few_cells_of_a_notebook_are_no_leak() {
         let is_accused = |seed: &u64| !accused(&judge(&sites, *seed)).is_empty();
         (0..20).filter(is_accused).count()
     };
-    let (few, many) = (accusing(8), accusing(30));
+    // In the last two thirds there are 6 of the first, some of which last from one cell of the window to the next.
+    let (few, many) = (accusing(7) + accusing(10), accusing(30));
     assert!(few == 0 && many >= 16, "{few} {many}");
 }
 

@@ -48,6 +48,10 @@ const FALL: f64 = 0.5;
 /// The same for a container that grows, and how many objects such a site has at most.
 const CONTAINER: (f64, f64) = (0.15, 4.0);
 
+/// In so many cells of time after the first third, it must have grown, less those in which it shrank: a few tables that a notebook
+/// keeps, with pauses between, are no leak yet, however many samples each has.
+const EVENTS: u32 = 8;
+
 /// The behaviour of a site's live bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -152,7 +156,8 @@ impl Evidence {
         if !self.grew_early() {
             return Verdict::NotEnoughData;
         }
-        if passes {
+        let (grew, shrank) = time.cells;
+        if passes && grew.saturating_sub(shrank) >= EVENTS {
             Verdict::Leak
         } else {
             Verdict::NotEnoughData
