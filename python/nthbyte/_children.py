@@ -7,7 +7,7 @@ start method, the replacement puts a line before that code. All other calls pass
 
 A program frozen by PyInstaller runs no code of a command line but that which begins as ``multiprocessing``'s own, so
 there the line comes after its first statement. Its ``spawn`` has no code in the command line: such children are not
-profiled.
+profiled, and the first of a process is said.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _START_METHODS = {
 
 _following = False
 _started = 0
+_has_said = False
 
 
 def follow(running: Callable[[], Config | None]) -> None:
@@ -98,6 +99,20 @@ def join_when_forked(text: str) -> None:
     os.register_at_fork(before=count, after_in_child=lambda: join(text, forks))
 
 
+def _say_once_that_frozen_children_are_missing() -> None:
+    global _has_said
+    if not _has_said and sys.stderr is not None:
+        _has_said = True
+        try:
+            print(
+                "nthbyte: what a frozen program starts by spawn is not profiled; use fork or forkserver",
+                file=sys.stderr,
+            )
+        except OSError:
+            # Nobody can read it.
+            pass
+
+
 def _seed_of_child(seed: int, number: int) -> int:
     """Returns another seed for each child. With the same one, children that do the same are sampled at the same points,
     and a report takes their samples for independent ones.
@@ -118,6 +133,9 @@ def _joining(command: Any, config: Config) -> Any:
         # these with text is an error.
         words = [os.fsdecode(word) for word in command]
         if words[0] != sys.executable:
+            return command
+        if words[1:2] == ["--multiprocessing-fork"]:
+            _say_once_that_frozen_children_are_missing()
             return command
         at = words.index("-c") + 1
         first, code = "", words[at]

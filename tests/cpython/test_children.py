@@ -89,7 +89,10 @@ if sys.argv[1:] and "-c" in sys.argv:
     assert code.startswith(theirs), code
     exec(code)
     sys.exit()
-import app, multiprocessing
+import app, multiprocessing, multiprocessing.spawn
+if "--multiprocessing-fork" in sys.argv:
+    words = (word.split("=") for word in sys.argv[2:])
+    multiprocessing.spawn.spawn_main(**{name: int(value) for name, value in words})
 with open("frozen", "w") as script:
     script.write(f'#!/bin/sh\\nexec {sys.executable} {os.path.abspath("frozen.py")} "$@"\\n')
 os.chmod("frozen", 0o755)
@@ -98,7 +101,7 @@ if __name__ == "__main__":
     import nthbyte
     multiprocessing.process.ORIGINAL_DIR = None
     del sys.modules["__main__"].__file__
-    multiprocessing.set_start_method("forkserver")
+    multiprocessing.set_start_method(sys.argv[1])
     multiprocessing.set_executable(sys.executable)
     with nthbyte.Profiler("out.nthb", every="4K"), multiprocessing.Pool(2) as pool:
         pids = {pid for _, pid in pool.map(app.work, range(8), chunksize=1)}
@@ -108,10 +111,14 @@ if __name__ == "__main__":
 """
 
 
-def test_the_fork_server_of_a_frozen_program(interpreter: Interpreter, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_children_of_a_frozen_program(method: str, interpreter: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(POOL.format(method="forkserver"))
     (tmp_path / "frozen.py").write_text(FROZEN)
-    done = interpreter.python("frozen.py", folder=tmp_path).ok()
+    done = interpreter.python("frozen.py", method, folder=tmp_path).ok()
+    if method == "spawn":
+        assert done.err.count("nthbyte: what a frozen program starts by spawn is not profiled") == 1
+        return
     for pid in done.out.split():
         assert any(row["name"].startswith("work") for row in summary(tmp_path / f"out.{pid}.nthb")["rows"])
 
