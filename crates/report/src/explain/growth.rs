@@ -108,6 +108,12 @@ fn leak(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
             text::bytes(finding.per_mib),
             of_bytes(&together.held),
         ));
+        if finding.may_be_of_others() {
+            answer.say(
+                "The objects that it made there die: another line may keep their blocks, which CPython uses again."
+                    .to_owned(),
+            );
+        }
         answer.places.push(finding.place.clone());
     }
     if leaks.findings.len() > FINDINGS {

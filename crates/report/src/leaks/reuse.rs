@@ -36,6 +36,12 @@ const MORE: f64 = 1.75;
 /// Of such types is at least this share of what it keeps.
 const SOME: f64 = 0.2;
 
+/// Where a growth is not shown to be more than chance, it is likely enough from this probability on to have taken over another one.
+const LIKELY: f64 = 0.1;
+
+/// All of what is kept, but for a rare sample of something else.
+const ALL: f64 = 0.95;
+
 /// A line takes over no more than so many times its own growth: of its objects, some parts are always allocated. A container has
 /// eight bytes for an object of hundreds.
 const TAKES: f64 = 8.0;
@@ -82,7 +88,15 @@ pub(super) fn separate(findings: &mut Vec<Finding>, undecided: &mut Vec<Finding>
                 out.push(finding);
             }
             None if finding.may_be_stock() => out.push(finding),
-            None => findings.push(finding),
+            None => match undecided.iter().position(|one| one.inherits(&finding)) {
+                Some(heir) => {
+                    let mut heir = undecided.remove(heir);
+                    heir.take_over_leak(&finding);
+                    out.push(finding);
+                    findings.push(heir);
+                }
+                None => findings.push(finding),
+            },
         }
     }
     for finding in std::mem::take(undecided) {
@@ -152,6 +166,35 @@ impl Finding {
         keeps && most * self.grown.estimate >= other.grown.estimate
     }
 
+    /// Whether a leak that is all blocks of objects that die may be one of this line, although this line alone is undecided: all that
+    /// it makes comes from the stock, and only what belongs to it, such as a text in each dictionary, is seen to grow.
+    fn inherits(&self, other: &Self) -> bool {
+        let is_all_reused = other.reused_types() >= ALL && other.kept <= KEEPS_NOTHING;
+        let keeps = self.kept >= MORE * other.kept && self.p <= LIKELY;
+        is_all_reused
+            && keeps
+            && !self.drops()
+            && !self.place.is_in_the_function_of(&other.place)
+            && TAKES * self.grown.estimate >= other.grown.estimate
+    }
+
+    /// Takes over a leak: its verdict, and its growth, which is at least as certain as it was.
+    fn take_over_leak(&mut self, other: &Self) {
+        self.take_over(other);
+        self.verdict = other.verdict;
+        (self.p, self.adjusted_p) = (other.p, other.adjusted_p);
+        self.more_minutes = None;
+        self.grown.low = self.grown.low.max(other.grown.low);
+        if let (Some(own), Some(other)) = (&mut self.per_minute, &other.per_minute) {
+            own.low = own.low.max(other.low);
+        }
+    }
+
+    /// Whether the lines that are named may only have made the blocks of what accumulates, for objects that die.
+    pub(crate) fn may_be_of_others(&self) -> bool {
+        self.drops() && self.taken_over.is_empty()
+    }
+
     /// Which of two lines that may have taken over the blocks of a third is likelier to have: the one that keeps more of the same
     /// types, such as the items of lists whose own blocks are used again; or else the one that keeps more of types whose blocks are used
     /// again.
@@ -180,6 +223,8 @@ impl Finding {
                 + (own.high - own.estimate).hypot(other.high - other.estimate),
         };
         self.grown = both(&self.grown, &other.grown);
+        self.held = both(&self.held, &other.held);
+        self.per_mib += other.per_mib;
         self.per_minute = self
             .per_minute
             .zip(other.per_minute)
@@ -190,5 +235,103 @@ impl Finding {
             grown: other.grown,
             per_minute: other.per_minute,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::leaks::findings::{Place, Share};
+    use crate::leaks::verdict::Verdict;
+
+    /// A finding of `function` that grows by `grown` bytes of these types, and keeps a share of what it allocates.
+    fn finding(function: &str, grown: f64, kept: f64, types: &[(&str, f64)]) -> Finding {
+        let place = Place {
+            function: function.into(),
+            file: "app.py".into(),
+            line: 1,
+        };
+        let estimate = |estimate: f64| Estimate {
+            estimate,
+            low: estimate / 2.0,
+            high: estimate * 2.0,
+        };
+        let types = types.iter().map(|&(what, share)| Share {
+            what: what.to_owned(),
+            share,
+        });
+        Finding {
+            verdict: Verdict::Leak,
+            place,
+            lines: Vec::new(),
+            types: types.collect(),
+            callers: Vec::new(),
+            inner: None,
+            held: estimate(grown),
+            samples: 50,
+            grown: estimate(grown),
+            grown_nanos: 60_000_000_000,
+            per_minute: Some(estimate(grown)),
+            per_mib: 1.0,
+            kept,
+            kept_of_reused: Some(kept),
+            freed_at_end: false,
+            mean_position: 0.5,
+            p: 0.002,
+            adjusted_p: 0.004,
+            more_minutes: None,
+            curve: Vec::new(),
+            survival: Vec::new(),
+            parts: Vec::new(),
+            taken_over: Vec::new(),
+            container: None,
+            lives: Vec::new(),
+        }
+    }
+
+    fn undecided(function: &str, kept: f64, types: &[(&str, f64)]) -> Finding {
+        let mut one = finding(function, 6e6, kept, types);
+        (one.verdict, one.p, one.adjusted_p) = (Verdict::NotEnoughData, 0.06, 1.0);
+        one.grown.low = -6e6;
+        one
+    }
+
+    /// Each request makes and drops dictionaries; another line keeps some, and gets them all from the stock.
+    #[test]
+    fn a_leak_of_dictionaries_that_die_is_the_line_that_keeps_what_belongs_to_them() {
+        let dies = || finding("encode", 16e6, 0.008, &[("dict keys", 0.8), ("dict", 0.2)]);
+        let texts = [("str", 0.8), ("list items", 0.2)];
+        let (mut leaks, mut open) = (vec![dies()], vec![undecided("item", 0.04, &texts)]);
+        let out = separate(&mut leaks, &mut open);
+        assert_eq!((leaks.len(), open.len(), out.len()), (1, 0, 1));
+        let leak = &leaks[0];
+        assert_eq!(
+            (&*leak.place.function, leak.verdict),
+            ("item", Verdict::Leak)
+        );
+        assert_eq!((leak.grown.estimate, leak.grown.low), (22e6, 8e6));
+        assert_eq!(
+            (leak.adjusted_p, &*leak.taken_over[0].place.function),
+            (0.004, "encode")
+        );
+        assert!(!leak.may_be_of_others());
+
+        // Nobody who may have taken them over: it keeps no more than the line itself, or its growth is likely to be chance, or what
+        // the line keeps is not only such blocks.
+        let mut chance = undecided("item", 0.04, &texts);
+        chance.p = 0.2;
+        for (leak, other) in [
+            (dies(), undecided("item", 0.01, &texts)),
+            (dies(), chance),
+            (
+                finding("encode", 16e6, 0.008, &[("dict", 0.9), ("str", 0.1)]),
+                undecided("item", 0.04, &texts),
+            ),
+        ] {
+            let (mut leaks, mut open) = (vec![leak], vec![other]);
+            assert!(separate(&mut leaks, &mut open).is_empty());
+            assert_eq!(leaks[0].place.function, "encode");
+            assert!(leaks[0].may_be_of_others());
+        }
     }
 }
