@@ -1,9 +1,10 @@
-//! What each command makes of a profile, with a bound on its memory and on the bytes that it writes: for the fuzz target
+//! What each command makes of a profile, with a bound on its memory, on its steps and on the bytes that it writes: for the fuzz target
 //! `commands`, and for `crates/cli/tests/memory_bound.rs`, which compiles it too.
 
 use std::io::{self, Write};
 
 use nthbyte_formats::{collapsed, firefox, pprof, speedscope};
+use nthbyte_profile::synthetic::rows_looked_at;
 use nthbyte_profile::{Profile, Reader};
 use nthbyte_report::explain::Asked;
 use nthbyte_report::{
@@ -23,6 +24,11 @@ const DEARER: [(&str, u64); 4] = [
     ("leaks", 120),
     ("diff", 200),
 ];
+
+/// The rows of the tables of samples, sites and shapes that a command may pass over for each byte of the events. A sample has some
+/// bytes and a row in each table at most, and the dearest command passes over all of them some forty times. What passes
+/// over a table for each row of another one, however few milliseconds that takes in a small file, is beyond it.
+const ROWS_EACH_BYTE: u64 = 20;
 
 /// Counts the bytes that are written.
 #[derive(Default)]
@@ -139,17 +145,20 @@ pub struct Outcome {
     pub memory: u64,
     /// The bytes that it wrote.
     pub written: u64,
+    /// The rows that it passed over: see [`rows_looked_at`].
+    pub rows: u64,
     /// The bytes of the events that it read, uncompressed.
     pub events: u64,
 }
 
 impl Outcome {
     /// Whether it took at most `floor` bytes and [`EACH_BYTE`] (or what it is [`DEARER`] by) for each byte of the events, and
-    /// wrote at most a hundred times as much.
+    /// wrote at most a hundred times as much; and whether it passed over at most [`ROWS_EACH_BYTE`], and the rows of a small file.
     pub fn is_within(&self, floor: u64) -> bool {
         let dearer = DEARER.iter().find(|(name, _)| *name == self.command);
         let bound = floor + dearer.map_or(EACH_BYTE, |(_, each)| *each) * self.events;
-        self.memory <= bound && self.written <= 100 * bound
+        let rows = (1 << 16) + ROWS_EACH_BYTE * self.events;
+        self.memory <= bound && self.written <= 100 * bound && self.rows <= rows
     }
 }
 
@@ -159,6 +168,7 @@ pub fn all(file: &[u8]) -> Vec<Outcome> {
         return Vec::new();
     };
     let run = |&(name, command): &(&'static str, Command)| {
+        let before = rows_looked_at();
         let (written, memory) = most_during(|| {
             let mut out = Sink::default();
             let mut profile = Profile::read(file).expect("it was read before");
@@ -169,6 +179,7 @@ pub fn all(file: &[u8]) -> Vec<Outcome> {
             command: name,
             memory: memory as u64,
             written,
+            rows: rows_looked_at() - before,
             events,
         }
     };

@@ -13,11 +13,11 @@ use nthbyte_profile::{MAGIC, Reader};
 #[global_allocator]
 static ALLOCATOR: allocator::Counting = allocator::Counting;
 
-/// What a command may take without a profile.
-const FLOOR: u64 = 64 << 20;
+/// What a command may take without a profile: little, so that it does not hide what grows.
+const FLOOR: u64 = 8 << 20;
 
-/// There is at most so much of anything in a made-up file.
-const MOST: u32 = 1 << 20;
+/// There is at most so much of anything in a made-up file: enough to pass the floor, and little enough to try many files.
+const MOST: u32 = 1 << 15;
 
 /// The header of a profile in which nothing happened.
 const HEADER: &[u8] = include_bytes!("../corpus/file/empty");

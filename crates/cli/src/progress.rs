@@ -1,5 +1,8 @@
 //! Progress bars on stderr, if it is a terminal.
 
+use std::io::IsTerminal as _;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -45,4 +48,34 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// How long work takes before it is shown.
+const SHOWN_AFTER: Duration = Duration::from_millis(500);
+
+/// Does something whose steps are not known, and shows on stderr, if that is a terminal, that it goes on.
+pub fn during<T>(what: &'static str, work: impl FnOnce() -> T) -> T {
+    if !std::io::stderr().is_terminal() {
+        return work();
+    }
+    let (done, is_done) = mpsc::channel::<()>();
+    let show = move || {
+        if is_done.recv_timeout(SHOWN_AFTER) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+        let bar = ProgressBar::new_spinner().with_message(what);
+        bar.enable_steady_tick(Duration::from_millis(100));
+        // Until the other end is dropped.
+        let _ = is_done.recv();
+        bar.finish_and_clear();
+    };
+    // Without a thread nothing is shown.
+    let shown = thread::Builder::new().spawn(show).ok();
+    let result = work();
+    drop(done);
+    if let Some(shown) = shown {
+        // What it may have drawn is gone before the result is written.
+        let _ = shown.join();
+    }
+    result
 }

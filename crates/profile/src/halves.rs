@@ -54,6 +54,7 @@ impl Division {
     }
 
     /// `coin`: a random number in (0, 1], uniformly distributed.
+    #[inline]
     fn halves(self, points: u32, coin: impl FnOnce() -> f64) -> Halves {
         let points = points.max(1);
         let is_in = |half: bool| if half { points } else { 0 };
@@ -102,6 +103,7 @@ impl Halving {
 
     /// In which halves a sample of this profile is.
     #[must_use]
+    #[inline]
     pub fn halves(&self, profile: &Profile, id: SampleId) -> Halves {
         let samples = &profile.samples;
         let (division, points) = self.divisions[samples.shape_id(id).0 as usize];

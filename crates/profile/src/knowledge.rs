@@ -87,7 +87,9 @@ impl Profile {
         self.knowledge_of(self.samples.shape(self.samples.shape_id(sample)).sampling)
     }
 
-    fn knowledge_of(&self, sampling: SamplingId) -> Knowledge {
+    /// The same of all samples with this sampling.
+    #[must_use]
+    pub fn knowledge_of(&self, sampling: SamplingId) -> Knowledge {
         self.source_of(sampling)
             .map_or(Knowledge::NOTHING, Source::knowledge)
     }

@@ -30,6 +30,7 @@ mod select;
 mod sources;
 #[cfg(any(test, feature = "synthetic"))]
 pub mod synthetic;
+pub mod time_order;
 mod times;
 mod varint;
 mod window;

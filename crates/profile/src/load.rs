@@ -23,8 +23,8 @@ use crate::event::{
 };
 use crate::meta::Unit;
 use crate::model::{
-    Damage, Frame, Function, LabelSet, Lifetime, Profile, Sample, Shape, StackNode, ThreadNames,
-    TimeSample, TypeNames,
+    Damage, Frame, Function, LabelSet, Lifetime, Profile, Shape, ShapeId, Site, SiteId, StackNode,
+    ThreadNames, TimeSample, TypeNames,
 };
 use crate::processes::ProcessId;
 use crate::reader::{Block, ReadError, Reader};
@@ -74,6 +74,9 @@ impl Profile {
     }
 }
 
+/// A site of a block that has no sample yet.
+const NO_SITE: (SiteId, ShapeId) = (SiteId(u32::MAX), ShapeId(u32::MAX));
+
 /// Reads one file after another into one profile, so that only the profile is in memory. Numbers of
 /// a file are valid until its end; all files share functions, frames, stacks, types and sources.
 pub(crate) struct Loader {
@@ -103,6 +106,8 @@ pub(crate) struct Loader {
     next_sample: u32,
     /// What is known of samples that were lost.
     losses: Losses,
+    /// The sites of the current block that have samples, each with the shape of its last one.
+    block_sites: Vec<(SiteId, ShapeId)>,
     /// The first young sample; all later samples are young too.
     youth: u32,
     last_time: Nanos,
@@ -136,6 +141,7 @@ impl Default for Loader {
             sample_runs: vec![(0, 0)],
             next_sample: 0,
             losses: Losses::default(),
+            block_sites: Vec::new(),
             youth: 0,
             last_time: Nanos(0),
             session: Session::default(),
@@ -187,8 +193,12 @@ impl Loader {
                 what: format!("what came before is missing, {samples} among it"),
             });
         }
+        self.block_sites.clear();
         while let Some(event) = block.next_event() {
-            self.event(event);
+            match event {
+                Event::Allocation(allocation) => self.allocation(&allocation, block.last_site()),
+                event => self.event(event),
+            }
         }
         self.end_block();
     }
@@ -196,7 +206,7 @@ impl Loader {
     #[inline]
     fn event(&mut self, event: Event<'_>) {
         match event {
-            Event::Allocation(allocation) => self.allocation(&allocation),
+            Event::Allocation(_) => unreachable!("a block's own pass takes them"),
             Event::Freed(sample, time) => self.freed(sample, time),
             Event::Node(node) => self.node(&node),
             Event::Code(code) => self.code(&code),
@@ -371,38 +381,66 @@ impl Loader {
         }
     }
 
+    /// `site`: its number in the block.
     #[inline]
-    fn allocation(&mut self, allocation: &Allocation) {
+    fn allocation(&mut self, allocation: &Allocation, site: usize) {
         let time = self.saw(allocation.time);
         self.next_sample = self.next_sample.saturating_add(1);
         let Some(sampling) = self.sources.sampling(allocation.source, Unit::Bytes) else {
             return self.leave_out();
         };
-        let sampling = self.said_to_be_lost(sampling);
-        let sample = Sample {
-            time,
-            thread: self.thread(allocation.thread),
-            stack: self.stack(allocation.stack),
-            shape: Shape {
-                size: allocation.size,
-                block: allocation.block,
-                points: allocation.points,
-                sampling,
-            },
-            labels: self.labels(allocation.labels),
-            type_id: TypeId(self.type_numbers.get(allocation.type_id.0).unwrap_or(0)),
-            lifetime: match allocation.survival {
-                Survival::Unsaid => Lifetime::StillLive,
-                Survival::DiedYoung => Lifetime::DiedYoung,
-                Survival::Survived => Lifetime::Survived,
-            },
-            freed: None,
+        let shape = Shape {
+            size: allocation.size,
+            block: allocation.block,
+            points: allocation.points,
+            sampling: self.said_to_be_lost(sampling),
         };
+        let lifetime = match allocation.survival {
+            Survival::Unsaid => Lifetime::StillLive,
+            Survival::DiedYoung => Lifetime::DiedYoung,
+            Survival::Survived => Lifetime::Survived,
+        };
+        let known = self.block_sites.get(site).copied().unwrap_or(NO_SITE);
+        let (number, mut last) = match known {
+            NO_SITE => (self.site(allocation, site), known.1),
+            known => known,
+        };
+        let samples = &mut self.profile.samples;
+        let pushed = samples.push_at(time, number, shape, &mut last, lifetime);
+        if let Some((_, of_site)) = self.block_sites.get_mut(site) {
+            *of_site = last;
+        }
         // A file numbers its samples in 32 bits, so the samples of one file always fit.
-        if self.profile.samples.push(sample).is_none() {
+        if pushed.is_none() {
             self.leave_out();
             self.lost(LostKind::Allocations, 1);
         }
+    }
+
+    /// The site of an allocation in the tables. The block remembers it under its number there, unless what it refers to may
+    /// still be defined.
+    #[cold]
+    fn site(&mut self, allocation: &Allocation, number: usize) -> SiteId {
+        let type_id = self.type_numbers.get(allocation.type_id.0);
+        let is_defined = self.thread_numbers.get(allocation.thread.0).is_some()
+            && (allocation.stack == NodeId::ROOT
+                || self.node_numbers.get(allocation.stack.0).is_some())
+            && (allocation.labels == LabelSetId::NONE
+                || self.label_set_numbers.get(allocation.labels.0).is_some())
+            && (allocation.type_id == TypeId::UNKNOWN || type_id.is_some());
+        let site = Site {
+            thread: self.thread(allocation.thread),
+            stack: self.stack(allocation.stack),
+            labels: self.labels(allocation.labels),
+            type_id: TypeId(type_id.unwrap_or(0)),
+        };
+        let site = self.profile.samples.intern_site(site);
+        if is_defined {
+            let len = self.block_sites.len().max(number + 1);
+            self.block_sites.resize(len, NO_SITE);
+            self.block_sites[number].0 = site;
+        }
+        site
     }
 
     #[inline]

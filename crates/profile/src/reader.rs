@@ -337,6 +337,12 @@ impl<'a> Block<'a> {
         self.gap
     }
 
+    /// See [`Decoder::last_site`].
+    #[inline]
+    pub(crate) fn last_site(&self) -> usize {
+        self.decoder.last_site()
+    }
+
     /// The next event. Definitions that it refers to may be missing, if blocks were lost.
     #[inline]
     pub fn next_event(&mut self) -> Option<Event<'a>> {

@@ -114,6 +114,26 @@ const LAST_SHAPES: usize = 1 << 12;
 /// The value for "not freed" in the column of times.
 const NEVER: Nanos = Nanos(u64::MAX);
 
+/// Counts rows of a table that somebody is about to pass over: so a test can see a pass inside of a loop.
+#[cfg(any(test, feature = "synthetic"))]
+fn looked_at(rows: usize) {
+    LOOKED_AT.fetch_add(rows as u64, std::sync::atomic::Ordering::Relaxed);
+}
+
+#[cfg(not(any(test, feature = "synthetic")))]
+#[inline]
+fn looked_at(_: usize) {}
+
+#[cfg(any(test, feature = "synthetic"))]
+static LOOKED_AT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+/// The rows of all tables of samples, sites and shapes that were passed over in this process until now.
+#[cfg(any(test, feature = "synthetic"))]
+#[must_use]
+pub fn rows_looked_at() -> u64 {
+    LOOKED_AT.load(std::sync::atomic::Ordering::Relaxed)
+}
+
 /// The allocation samples of a profile, in the order of their events.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
@@ -152,6 +172,7 @@ impl Samples {
 
     /// All sample numbers in order.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = SampleId> + use<> {
+        looked_at(self.len());
         // `push` keeps the length within u32.
         (0..self.len() as u32).map(SampleId)
     }
@@ -224,6 +245,7 @@ impl Samples {
     /// All sites; a [`SiteId`] is an index into this. A site may have no sample that is left.
     #[must_use]
     pub fn sites(&self) -> &[Site] {
+        looked_at(self.sites.len());
         &self.sites
     }
 
@@ -244,6 +266,7 @@ impl Samples {
     /// All shapes; a [`ShapeId`] is an index into this.
     #[must_use]
     pub fn shapes(&self) -> &[Shape] {
+        looked_at(self.shapes.len());
         &self.shapes
     }
 
@@ -306,7 +329,6 @@ impl Samples {
     /// Appends a sample and returns its number. Returns `None`, and appends nothing, if there are
     /// already 2^32 - 1 samples.
     pub fn push(&mut self, sample: Sample) -> Option<SampleId> {
-        let id = u32::try_from(self.len()).ok().filter(|&id| id < u32::MAX)?;
         let site = self.intern_site(Site {
             thread: sample.thread,
             stack: sample.stack,
@@ -314,15 +336,47 @@ impl Samples {
             labels: sample.labels,
         });
         let shape = self.shape_of(sample.shape);
-        self.time.push(sample.time);
+        let freed = sample.freed.unwrap_or(NEVER);
+        self.push_row(sample.time, site, shape, sample.lifetime, freed)
+    }
+
+    /// Appends a sample that is not freed, of a site that has a number. `last`: the shape of the site's last sample, which
+    /// becomes that of this one.
+    #[inline]
+    pub(crate) fn push_at(
+        &mut self,
+        time: Nanos,
+        site: SiteId,
+        shape: Shape,
+        last: &mut ShapeId,
+        lifetime: Lifetime,
+    ) -> Option<SampleId> {
+        if self.shapes.get(last.0 as usize) != Some(&shape) {
+            *last = self.shape_of(shape);
+        }
+        self.push_row(time, site, *last, lifetime, NEVER)
+    }
+
+    #[inline]
+    fn push_row(
+        &mut self,
+        time: Nanos,
+        site: SiteId,
+        shape: ShapeId,
+        lifetime: Lifetime,
+        freed: Nanos,
+    ) -> Option<SampleId> {
+        let id = u32::try_from(self.len()).ok().filter(|&id| id < u32::MAX)?;
+        self.time.push(time);
         self.site.push(site);
         self.shape.push(shape);
-        self.lifetime.push(sample.lifetime);
-        self.freed.push(sample.freed.unwrap_or(NEVER));
+        self.lifetime.push(lifetime);
+        self.freed.push(freed);
         Some(SampleId(id))
     }
 
-    fn intern_site(&mut self, site: Site) -> SiteId {
+    /// The number of a site.
+    pub(crate) fn intern_site(&mut self, site: Site) -> SiteId {
         let stack = site.stack.index();
         let mut at = self.newest.get(stack).copied().unwrap_or(u32::MAX);
         for _ in 0..SITES_LOOKED_AT {

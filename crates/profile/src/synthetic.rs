@@ -22,6 +22,8 @@ use crate::meta::{Distances, Meta, Method, Source};
 use crate::model::{Lifetime, Profile, Sample, SamplingId, Shape};
 use crate::writer::Writer;
 
+pub use crate::samples::rows_looked_at;
+
 /// The settings of a synthetic profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Synthetic {

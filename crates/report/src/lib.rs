@@ -11,6 +11,7 @@ mod inclusive;
 mod interval;
 pub mod leaks;
 pub mod memory;
+mod parallel;
 mod periods;
 pub mod selection;
 pub mod statistics;

@@ -8,6 +8,7 @@ use nthbyte_report::{At, Explanation, Memory};
 use crate::input::Profiles;
 use crate::json;
 use crate::output::{self, Output};
+use crate::progress::during;
 use crate::selecting::Part;
 
 /// What `explain` takes.
@@ -33,14 +34,18 @@ impl Arguments {
     pub fn run(self) -> Result<()> {
         let mut profile = self.profiles.find()?.load_quietly()?;
         // What the resident set is made of is known of the whole program only.
-        let memory = Memory::of(&profile, At::Peak).ok();
+        let memory = during("looking for the peak", || {
+            Memory::of(&profile, At::Peak).ok()
+        });
         self.part.apply(&mut profile)?;
         let asked = Asked {
             words: [self.profiles.words(), self.part.words()].concat(),
             more_processes: self.profiles.more_processes(),
             repeated: self.repeated,
         };
-        let explanation = Explanation::with_memory(&profile, &asked, memory.as_ref());
+        let explanation = during("answering", || {
+            Explanation::with_memory(&profile, &asked, memory.as_ref())
+        });
         Output::Standard.write(|out| {
             if self.json {
                 json::write(out, &explanation)?;

@@ -8,7 +8,7 @@ use nthbyte_report::{Memory, flamegraph};
 
 use crate::input::{Apart, Profiles};
 use crate::output::Output;
-use crate::progress::Progress;
+use crate::progress::{Progress, during};
 use crate::selecting::{Frames, Selecting};
 
 /// What `flamegraph` takes.
@@ -39,7 +39,9 @@ impl Arguments {
     pub fn run(self) -> Result<()> {
         let inputs = self.profiles.find()?;
         let mut profile = inputs.load()?;
-        let memory = Memory::over_time(&profile, flamegraph::MOMENTS);
+        let memory = during("adding up", || {
+            Memory::over_time(&profile, flamegraph::MOMENTS)
+        });
         self.selecting.apply(&mut profile)?;
         self.frames.apply(&mut profile, false);
         if self.by == Some(Apart::Process) {

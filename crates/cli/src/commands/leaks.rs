@@ -10,6 +10,7 @@ use nthbyte_report::{Leaks, flamegraph};
 use crate::input::Profiles;
 use crate::json;
 use crate::output::{self, Output};
+use crate::progress::during;
 use crate::selecting::Part;
 
 /// What `leaks` takes.
@@ -47,7 +48,7 @@ impl Arguments {
         for (_, profile) in &mut each {
             self.part.apply(profile)?;
         }
-        let leaks = Leaks::of(&each, self.repeated);
+        let leaks = during("judging", || Leaks::of(&each, self.repeated));
         if let Some(page) = self.page {
             let output = Output::beside(&page, Some(page.clone()), "html");
             inputs.protect(&output, self.force)?;

@@ -7,6 +7,7 @@ use nthbyte_report::{At, Memory};
 use crate::input::Profiles;
 use crate::json;
 use crate::output::{self, Output};
+use crate::progress::during;
 use crate::selecting::{self, OfDomain};
 
 /// What `memory` takes.
@@ -31,7 +32,7 @@ impl Arguments {
     /// If the profile cannot be read or does not say what memory is made of, or if standard output cannot be written.
     pub fn run(self) -> Result<()> {
         let profile = self.profiles.find()?.load()?;
-        let mut memory = Memory::of(&profile, self.at)?;
+        let mut memory = during("adding up", || Memory::of(&profile, self.at))?;
         memory.keep_domain(self.domain.only());
         Output::Standard.write(|out| {
             if self.json {

@@ -7,6 +7,7 @@ use nthbyte_report::{By, Sort, Summary};
 use crate::input::Profiles;
 use crate::json;
 use crate::output::{self, Output};
+use crate::progress::during;
 use crate::rows::Rows;
 use crate::selecting::{Frames, Selecting};
 
@@ -87,7 +88,7 @@ impl Arguments {
                 bail!("time samples have no type: use --by function, line, file or process");
             }
         }
-        let selected = self.selecting.narrow(&mut profile)?;
+        let selected = during("selecting", || self.selecting.narrow(&mut profile))?;
         self.frames.apply(&mut profile, !self.json);
         let default = match self.selecting.has_moment() {
             true => Sort::Alive,
@@ -98,7 +99,9 @@ impl Arguments {
             0 => usize::MAX,
             rows => rows,
         };
-        let summary = Summary::first_rows(&profile, by, selected, sort, most);
+        let summary = during("adding up", || {
+            Summary::first_rows(&profile, by, selected, sort, most)
+        });
         if sort == Sort::Alive && !summary.knows_what_is_alive() {
             bail!(
                 "PyPy does not say what is alive: use --sort own, and look at the column `survived`"

@@ -6,6 +6,7 @@ use nthbyte_report::Tree;
 
 use crate::input::{Apart, Profiles};
 use crate::output::{self, Output};
+use crate::progress::during;
 use crate::selecting::{Frames, Selecting};
 
 /// What `tree` takes.
@@ -49,11 +50,10 @@ impl Arguments {
             profile.root_by_process();
         }
         let lines = if self.top == 0 { usize::MAX } else { self.top };
-        let tree = if time {
-            Tree::of_time(&profile, lines)
-        } else {
-            Tree::of(&profile, lines)
-        };
+        let tree = during("adding up", || match time {
+            true => Tree::of_time(&profile, lines),
+            false => Tree::of(&profile, lines),
+        });
         let tree = match self.selecting.is_whole() {
             true => tree,
             false => tree.of_a_part(),

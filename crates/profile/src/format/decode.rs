@@ -37,6 +37,8 @@ pub(crate) struct Decoder<'a> {
     contexts: Vec<Context>,
     /// The sites of this block, with indexes into `contexts`, each with the last requested size.
     sites: Vec<(Site, u64)>,
+    /// The index of the last allocation's site.
+    last_site: usize,
     last_allocation: u64,
     last_freed: u64,
     last_cpu: u64,
@@ -60,6 +62,7 @@ impl<'a> Decoder<'a> {
             columns,
             contexts: Vec::new(),
             sites: Vec::new(),
+            last_site: 0,
             last_allocation: 0,
             last_freed: 0,
             last_cpu: 0,
@@ -73,6 +76,13 @@ impl<'a> Decoder<'a> {
     /// The numbers of the next definitions and the next sample.
     pub(crate) fn next_numbers(&self) -> Firsts {
         self.next
+    }
+
+    /// The number of the last allocation's site, in the order of the sites of this block. Allocations of one number agree in
+    /// their thread, stack, type, labels and source.
+    #[inline]
+    pub(crate) fn last_site(&self) -> usize {
+        self.last_site
     }
 
     /// The next event; `None` at the end of the block.
@@ -234,6 +244,7 @@ impl<'a> Decoder<'a> {
         let context = self.contexts[context as usize];
         let size = self.signed(Column::Sizes, last)?;
         self.sites[site].1 = size;
+        self.last_site = site;
         let block = self.signed(Column::Blocks, likely_block(size))?;
         let points = narrow(self.take(Column::Points)?)?.wrapping_add(1);
         Ok(Allocation {

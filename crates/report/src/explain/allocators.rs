@@ -79,8 +79,7 @@ pub(super) fn processes(facts: &Facts<'_>) -> Option<Answer> {
     let mut sums = vec![Totals::default(); number];
     for id in profile.samples.ids() {
         let process = profile.process_of(profile.samples.thread(id));
-        let shape = profile.samples.shape(profile.samples.shape_id(id));
-        sums[process.index()].add(&Totals::of_sample(profile, shape));
+        sums[process.index()].add(facts.places.totals(id));
     }
     let estimates = sums.iter().map(|sum| facts.aggregate.estimator.bytes(sum));
     let mut all: Vec<(usize, Estimate)> = estimates.enumerate().collect();

@@ -4,6 +4,8 @@
 //! feeds it is containers that are alive when it next runs. PyPy's runs when the nursery is full, so every byte that is allocated in it
 //! brings it nearer, and it copies what survives.
 
+use std::cell::Cell;
+
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{CollectionKind, Nanos, SampleId};
 use nthbyte_profile::model::{Lifetime, ProcessId};
@@ -101,10 +103,23 @@ fn feeds(facts: &Facts<'_>, answer: &mut Answer) {
     let profile = facts.profile;
     let samples = &profile.samples;
     let knows_frees = crate::selection::lifetimes_are_known(profile);
-    let starts = knows_frees.then(|| starts(profile));
-    let counts = |id: SampleId| match &starts {
-        Some(starts) => is_container(profile, id) && meets_collector(profile, starts, id),
-        None => profile.knowledge(id).is_collected && samples.lifetime(id) == Lifetime::Survived,
+    let starts = knows_frees.then(|| Starts::of(profile));
+    let shapes = samples.shapes().iter();
+    let is_collected: Vec<bool> = shapes
+        .map(|shape| profile.knowledge_of(shape.sampling).is_collected)
+        .collect();
+    let types = profile.types.iter();
+    let is_tracked: Vec<bool> = types
+        .map(|names| !UNTRACKED.contains(&names.name.as_str()))
+        .collect();
+    let counts = |id: SampleId| {
+        is_collected[samples.shape_id(id).0 as usize]
+            && match &starts {
+                Some(starts) => {
+                    is_tracked[samples.type_id(id).index()] && starts.has_met(profile, id)
+                }
+                None => samples.lifetime(id) == Lifetime::Survived,
+            }
     };
     let sums = facts
         .places
@@ -130,8 +145,9 @@ fn feeds(facts: &Facts<'_>, answer: &mut Answer) {
     } else {
         "many were made for"
     };
+    let at = facts.places.at(first.key, By::OwnLine);
     let here = |id: SampleId| {
-        let is_here = counts(id) && facts.places.key(samples.stack(id), By::OwnLine) == first.key;
+        let is_here = at[samples.site_id(id).index()] && counts(id);
         is_here.then(|| facts.places.totals(id))
     };
     let types = types_text(&facts.places.types(here));
@@ -156,32 +172,43 @@ fn feeds(facts: &Facts<'_>, answer: &mut Answer) {
     answer.places.push(place);
 }
 
-/// Whether the collector goes through it.
-fn is_container(profile: &Profile, id: SampleId) -> bool {
-    let names = &profile.types[profile.samples.type_id(id).index()];
-    profile.knowledge(id).is_collected && !UNTRACKED.contains(&names.name.as_str())
+/// When the youngest generation was collected.
+struct Starts {
+    /// By process.
+    of: Vec<Vec<Nanos>>,
+    /// The last one that was found: samples are nearly in the order of time.
+    last: Cell<usize>,
 }
 
-/// When the youngest generation was collected, by process.
-fn starts(profile: &Profile) -> Vec<Vec<Nanos>> {
-    let mut starts = vec![Vec::new(); profile.processes.len().max(1)];
-    for collection in profile.collections.iter().filter(|of| of.kind.ends_youth()) {
-        let process = profile.process_of(collection.thread);
-        if let Some(starts) = starts.get_mut(process.index()) {
-            starts.push(collection.start);
+impl Starts {
+    fn of(profile: &Profile) -> Self {
+        let mut of = vec![Vec::new(); profile.processes.len().max(1)];
+        for collection in profile.collections.iter().filter(|of| of.kind.ends_youth()) {
+            let process = profile.process_of(collection.thread);
+            if let Some(starts) = of.get_mut(process.index()) {
+                starts.push(collection.start);
+            }
         }
+        of.iter_mut().for_each(|starts| starts.sort_unstable());
+        let last = Cell::new(0);
+        Self { of, last }
     }
-    starts.iter_mut().for_each(|starts| starts.sort_unstable());
-    starts
-}
 
-/// Whether the object was alive when the collector next ran after its allocation.
-fn meets_collector(profile: &Profile, starts: &[Vec<Nanos>], id: SampleId) -> bool {
-    let samples = &profile.samples;
-    let process: ProcessId = profile.process_of(samples.thread(id));
-    let starts = starts.get(process.index()).map_or(&[][..], Vec::as_slice);
-    let next = starts.partition_point(|&start| start < samples.time(id));
-    starts
-        .get(next)
-        .is_some_and(|&start| samples.freed(id).is_none_or(|freed| freed >= start))
+    /// Whether the object was alive when the collector next ran after its allocation.
+    fn has_met(&self, profile: &Profile, id: SampleId) -> bool {
+        let samples = &profile.samples;
+        let process: ProcessId = profile.process_of(samples.thread(id));
+        let starts = self.of.get(process.index()).map_or(&[][..], Vec::as_slice);
+        let born = samples.time(id);
+        let is_next = |next: usize| {
+            let is_before = |at: usize| starts.get(at).is_none_or(|&start| start < born);
+            (next == 0 || is_before(next - 1)) && starts.get(next).is_some_and(|&at| at >= born)
+        };
+        if !is_next(self.last.get()) {
+            self.last.set(starts.partition_point(|&start| start < born));
+        }
+        starts
+            .get(self.last.get())
+            .is_some_and(|&start| samples.freed(id).is_none_or(|freed| freed >= start))
+    }
 }

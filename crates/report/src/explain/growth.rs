@@ -11,16 +11,15 @@ const FINDINGS: usize = 2;
 /// With fewer samples, that nothing leaks says nothing.
 const FEWEST_SAMPLES: u64 = 100;
 
-pub(super) fn answers(facts: &Facts<'_>) -> Vec<Answer> {
-    let leaks = Leaks::of_one("", facts.profile, facts.asked.repeated);
+pub(super) fn answers(facts: &Facts<'_>, leaks: &Leaks) -> Vec<Answer> {
     let several = leaks.profiles.len() > 1;
     let mut answers = Vec::new();
-    answers.extend(leak(facts, &leaks, several));
-    answers.extend(heap(facts, &leaks, several));
+    answers.extend(leak(facts, leaks, several));
+    answers.extend(heap(facts, leaks, several));
     if answers.is_empty() {
-        let answer = no_verdict(facts, &leaks, several)
-            .or_else(|| may_leak(facts, &leaks, several))
-            .or_else(|| no_leak(facts, &leaks));
+        let answer = no_verdict(facts, leaks, several)
+            .or_else(|| may_leak(facts, leaks, several))
+            .or_else(|| no_leak(facts, leaks));
         answers.extend(answer);
     }
     answers

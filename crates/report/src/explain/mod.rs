@@ -31,14 +31,16 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use nthbyte_profile::Profile;
+use nthbyte_profile::event::Nanos;
 use serde::Serialize;
 
 use crate::aggregate::Aggregate;
 use crate::estimate::Estimate;
-use crate::leaks::Place;
+use crate::leaks::{Leaks, Place};
 use crate::memory::Memory;
+use crate::parallel::both;
 use crate::periods;
-use crate::selection::Moment;
+use crate::selection::{Moment, peak_of_all};
 use crate::text;
 use places::Places;
 
@@ -173,6 +175,8 @@ struct Facts<'a> {
     /// Bytes allocated, as counted or estimated.
     allocated: f64,
     counted: bool,
+    /// When most was alive; `None` if that is not known.
+    peak: Option<Nanos>,
 }
 
 impl Explanation {
@@ -185,25 +189,13 @@ impl Explanation {
     /// The same, with what the resident set was made of at its peak: of the whole profile, before samples were removed.
     #[must_use]
     pub fn with_memory(profile: &Profile, asked: &Asked, memory: Option<&Memory>) -> Self {
-        let aggregate = Aggregate::of(profile, Moment::End);
-        let bytes = aggregate.estimator.bytes(&aggregate.all.all);
-        let estimate = bytes.estimate;
-        let facts = Facts {
-            profile,
-            memory,
-            asked,
-            places: Places::of(profile),
-            exact: profile.is_exact(),
-            period: periods::effective(profile) as u64,
-            allocated: profile.allocated.map_or(estimate, |bytes| bytes as f64),
-            counted: profile.allocated.is_some(),
-            aggregate,
-            estimate,
-        };
+        let leaks = || Leaks::of_one("", profile, asked.repeated);
+        let (leaks, facts) = both(leaks, || Facts::of(profile, asked, memory));
+        let bytes = facts.aggregate.estimator.bytes(&facts.aggregate.all.all);
         let mut answers = Vec::new();
         answers.extend(state::incomplete(&facts));
         answers.extend(state::family(&facts));
-        answers.extend(growth::answers(&facts));
+        answers.extend(growth::answers(&facts, &leaks));
         answers.extend(allocators::answer(&facts));
         answers.extend(young::answer(&facts));
         answers.extend(collector::answer(&facts));
@@ -241,7 +233,25 @@ fn of_bytes(bytes: &Estimate) -> String {
     format!("{shown} ({range})")
 }
 
-impl Facts<'_> {
+impl<'a> Facts<'a> {
+    fn of(profile: &'a Profile, asked: &'a Asked, memory: Option<&'a Memory>) -> Self {
+        let aggregate = Aggregate::of(profile, Moment::End);
+        let estimate = aggregate.all.all.bytes.estimate;
+        Self {
+            profile,
+            memory,
+            asked,
+            places: Places::of(profile),
+            exact: profile.is_exact(),
+            period: periods::effective(profile) as u64,
+            allocated: profile.allocated.map_or(estimate, |bytes| bytes as f64),
+            counted: profile.allocated.is_some(),
+            aggregate,
+            estimate,
+            peak: peak_of_all(profile),
+        }
+    }
+
     /// An answer whose command is `nthbyte`, these words and the profile.
     fn answer(&self, topic: Topic, weight: u32, command: &[&str]) -> Answer {
         let mut more = vec!["nthbyte".to_owned(), command[0].to_owned()];

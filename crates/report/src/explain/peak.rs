@@ -5,13 +5,13 @@ use super::{Answer, Facts, Topic, of_bytes, weight};
 use crate::estimate::Estimate;
 use crate::leaks::name;
 use crate::memory::Memory;
-use crate::selection::{Alive, Moment, peak_of_all};
+use crate::selection::{Alive, Moment};
 use crate::text;
 
 pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let profile = facts.profile;
     let mut answer = facts.answer(Topic::Peak, weight::PEAK, &["flamegraph"]);
-    match peak_of_all(profile) {
+    match facts.peak {
         Some(time) => {
             let alive = Alive::at(profile, Moment::Found(time));
             let of_alive = |id| alive.totals(id);
@@ -42,14 +42,15 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
                 name(&answer.places[0]),
             ));
             let next: Vec<String> = lines.iter().skip(1).take(2).map(of).collect();
-            let types = types_text(&facts.places.types(of_alive));
-            if !types.is_empty() {
-                answer.say(format!("The types: {types}."));
+            let types = facts.places.types(of_alive);
+            let text = types_text(&types);
+            if !text.is_empty() {
+                answer.say(format!("The types: {text}."));
             }
             if !next.is_empty() {
                 answer.say(format!("The next lines: {}.", next.join("; ")));
             }
-            for sentence in inner_allocators(&facts.places.types(of_alive), bytes.estimate) {
+            for sentence in inner_allocators(&types, bytes.estimate) {
                 answer.say(sentence);
             }
         }

@@ -1,6 +1,6 @@
 //! Samples grouped by the places in the source that answers name.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
 use foldhash::fast::RandomState;
@@ -72,6 +72,12 @@ impl<'a> Places<'a> {
         Some(self.stand_in(frame.function, frame.line))
     }
 
+    /// By [site](nthbyte_profile::model::Site) of the profile: whether this place stands for its stack.
+    pub(super) fn at(&self, key: Key, by: By) -> Vec<bool> {
+        let sites = self.profile.samples.sites().iter();
+        sites.map(|site| self.key(site.stack, by) == key).collect()
+    }
+
     fn stand_in(&self, function: u32, line: u32) -> (u32, u32) {
         match self.profile.functions.get(function as usize) {
             Some(of) if stands_for(&of.file).is_some() => (self.stand_ins[function as usize], 0),
@@ -112,19 +118,27 @@ impl<'a> Places<'a> {
         counts: impl Fn(SampleId) -> Option<&'t Totals>,
     ) -> Vec<(String, f64)> {
         let samples = &self.profile.samples;
-        let chosen = samples.ids().filter_map(|id| {
-            let totals = counts(id)?;
-            let names = &self.profile.types[samples.type_id(id).index()];
-            let name = match names.name.as_str() {
-                "" => NO_TYPE,
-                name => name,
-            };
-            Some((name, Bytes(totals.bytes.estimate)))
-        });
-        let mut types = group(chosen);
-        types.sort_by(|one, other| other.1.0.total_cmp(&one.1.0).then(one.0.cmp(other.0)));
-        let whole: f64 = types.iter().map(|(_, bytes)| bytes.0).sum();
-        let share = |(name, bytes): (&str, Bytes)| (name.to_owned(), bytes.0 / whole.max(1.0));
+        // Types of one name are one.
+        let mut names: BTreeMap<&str, u32> = BTreeMap::new();
+        for names_of in &self.profile.types {
+            let next = names.len() as u32;
+            names.entry(shown(&names_of.name)).or_insert(next);
+        }
+        let types = self.profile.types.iter();
+        let numbers: Vec<u32> = types.map(|of| names[shown(&of.name)]).collect();
+        let mut sums: Vec<Option<f64>> = vec![None; names.len()];
+        for id in samples.ids() {
+            if let Some(totals) = counts(id) {
+                let number = numbers[samples.type_id(id).index()];
+                *sums[number as usize].get_or_insert(0.0) += totals.bytes.estimate;
+            }
+        }
+        let named = names.into_iter();
+        let named = named.filter_map(|(name, number)| Some((name, sums[number as usize]?)));
+        let mut types: Vec<(&str, f64)> = named.collect();
+        types.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.cmp(other.0)));
+        let whole: f64 = types.iter().map(|(_, bytes)| bytes).sum();
+        let share = |(name, bytes): (&str, f64)| (name.to_owned(), bytes / whole.max(1.0));
         types.into_iter().map(share).collect()
     }
 
@@ -156,13 +170,9 @@ fn stand_ins(profile: &Profile) -> Vec<u32> {
         .collect()
 }
 
-#[derive(Clone, Copy, Default)]
-struct Bytes(f64);
-
-impl Sum for Bytes {
-    fn add(&mut self, other: &Self) {
-        self.0 += other.0;
-    }
+/// The name of a type, as answers have it.
+fn shown(name: &str) -> &str {
+    if name.is_empty() { NO_TYPE } else { name }
 }
 
 fn group<K: Hash + Eq + Copy + Ord, T: Sum>(parts: impl Iterator<Item = (K, T)>) -> Vec<(K, T)> {

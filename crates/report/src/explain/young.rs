@@ -46,8 +46,9 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     // A single sample of a small object stands for very many objects: what is certain of a line decides.
     lines.sort_by(|one, other| other.figure.low.total_cmp(&one.figure.low));
     let first = lines.first()?;
+    let at = places.at(first.key, By::Line);
     let here = |id: SampleId| {
-        let is_here = is_young(id) && places.key(samples.stack(id), By::Line) == first.key;
+        let is_here = is_young(id) && at[samples.site_id(id).index()];
         is_here.then(|| places.totals(id))
     };
     let place = facts.places.place(first.key);

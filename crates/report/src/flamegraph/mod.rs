@@ -13,6 +13,7 @@ mod base;
 mod classes;
 mod data;
 mod distributions;
+mod grouped;
 mod pack;
 mod prune;
 mod records;

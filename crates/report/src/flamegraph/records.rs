@@ -7,24 +7,21 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::Nanos;
 
 use super::classes::Classes;
+use super::grouped::Either;
 use super::prune::{Scores, Stacks};
-use crate::estimate::Totals;
 
 /// The largest number of equal parts into which a session's time is divided.
 pub const BUCKETS: u32 = 1 << BUCKET_BITS;
-const BUCKET_BITS: u32 = 8;
+pub(super) const BUCKET_BITS: u32 = 8;
 
 /// The weight of the largest page: a record weighs 1, which is two to three bytes of the file. More is merged or pruned.
 pub const MOST_WEIGHT: usize = 1_700_000;
 
 /// What the first record of a stack, type, lifetime and shape weighs more than a record of another part of time.
-const GROUP_WEIGHT: usize = 2;
+pub(super) const GROUP_WEIGHT: usize = 2;
 
 /// What a stack weighs.
 const STACK_WEIGHT: usize = 2;
-
-/// Samples between two reports of progress.
-const REPORTED: usize = 1 << 16;
 
 /// Samples that are equal except for their exact time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,39 +146,31 @@ impl Records {
         limit: usize,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Self {
-        let mut cpu: Vec<u128> = profile
+        let mut cpu: Vec<u64> = profile
             .cpu
             .iter()
-            .map(|sample| {
-                key(
-                    stacks.of(sample.stack),
-                    0,
-                    0,
-                    0,
-                    bucket(sample.time, profile.end),
-                )
-            })
+            .map(|sample| key(stacks.of(sample.stack), bucket(sample.time, profile.end)))
             .collect();
         cpu.sort_unstable();
         let classes = match plan.shapes {
             Merged::Near => Classes::coarse(profile),
             Merged::Equal | Merged::OfGroup => Classes::exact(profile),
         };
-        let mut allocations = keys(profile, stacks, &classes, progress);
+        let mut allocations = Either::of(profile, stacks, &classes, progress);
         let classes = match plan.shapes {
-            Merged::OfGroup => merge_groups(&mut allocations, &classes),
+            Merged::OfGroup => allocations.merge_classes(&classes),
             Merged::Equal | Merged::Near => classes,
         };
         let taken = STACK_WEIGHT * stacks.written();
         let mut merged = 0;
         while BUCKETS >> merged > plan.parts
-            && weight(&allocations, merged) + weight(&cpu, merged) + taken > limit
+            && allocations.weight(merged) + weight(&cpu, merged) + taken > limit
         {
             merged += 1;
         }
         Self {
             buckets: BUCKETS >> merged,
-            allocations: count(&allocations, merged),
+            allocations: allocations.records(merged),
             cpu: count(&cpu, merged),
             classes,
         }
@@ -206,55 +195,8 @@ impl Records {
 }
 
 /// What sorted keys will weigh as records.
-fn weight(sorted: &[u128], merged: u32) -> usize {
+fn weight(sorted: &[u64], merged: u32) -> usize {
     distinct(sorted, merged) + GROUP_WEIGHT * distinct(sorted, BUCKET_BITS)
-}
-
-/// Gives all samples of one stack, type and lifetime the class of their mean.
-fn merge_groups(sorted: &mut [u128], exact: &Classes) -> Classes {
-    let (mut classes, mut numbers) = Classes::means();
-    let group = |key: u128| key >> (32 + BUCKET_BITS);
-    for together in sorted.chunk_by_mut(|&a, &b| group(a) == group(b)) {
-        let mut sum = Totals::default();
-        for &key in together.iter() {
-            let class = &exact.totals[unpack(key, 0, 1).class as usize];
-            sum.add(class);
-        }
-        let class = classes.add_mean(&mut numbers, &sum);
-        for key in together.iter_mut() {
-            let bits = u128::from(u32::MAX) << BUCKET_BITS;
-            *key = (*key & !bits) | (u128::from(class) << BUCKET_BITS);
-        }
-        together.sort_unstable();
-    }
-    classes
-}
-
-/// The sorted keys of all samples.
-fn keys(
-    profile: &Profile,
-    stacks: &Stacks<'_>,
-    classes: &Classes,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Vec<u128> {
-    let samples = &profile.samples;
-    let mut keys: Vec<u128> = samples
-        .ids()
-        .map(|id| {
-            if id.index() % REPORTED == 0 {
-                progress(id.index() as u64, samples.len() as u64);
-            }
-            key(
-                stacks.of(samples.stack(id)),
-                samples.type_id(id).0,
-                samples.lifetime(id) as u32,
-                classes.of(samples.shape_id(id)),
-                bucket(samples.time(id), profile.end),
-            )
-        })
-        .collect();
-    keys.sort_unstable();
-    keys
 }
 
 /// The part of time that a moment belongs to. The end of the session belongs to the last part.
@@ -263,36 +205,32 @@ pub fn bucket(time: Nanos, end: Nanos) -> u32 {
     part.min(u128::from(BUCKETS - 1)) as u32
 }
 
-/// A record without its count, as one number. The bucket is in the lowest bits, so that keys
+/// The record of a time sample without its count, as one number. The bucket is in the lowest bits, so that keys
 /// with neighbouring buckets are neighbours in the sorted order.
-fn key(stack: u32, type_id: u32, lifetime: u32, class: u32, bucket: u32) -> u128 {
-    (u128::from(stack) << (2 + 32 + 32 + BUCKET_BITS))
-        | (u128::from(type_id) << (2 + 32 + BUCKET_BITS))
-        | (u128::from(lifetime) << (32 + BUCKET_BITS))
-        | (u128::from(class) << BUCKET_BITS)
-        | u128::from(bucket)
+fn key(stack: u32, bucket: u32) -> u64 {
+    u64::from(stack) << BUCKET_BITS | u64::from(bucket)
 }
 
-fn unpack(key: u128, merged: u32, count: u32) -> Record {
+fn unpack(key: u64, merged: u32, count: u32) -> Record {
     Record {
-        stack: (key >> (2 + 32 + 32 + BUCKET_BITS)) as u32,
-        type_id: (key >> (2 + 32 + BUCKET_BITS)) as u32,
-        lifetime: (key >> (32 + BUCKET_BITS)) as u32 & 3,
-        class: (key >> BUCKET_BITS) as u32,
+        stack: (key >> BUCKET_BITS) as u32,
+        type_id: 0,
+        lifetime: 0,
+        class: 0,
         bucket: (key as u32 & (BUCKETS - 1)) >> merged,
         count,
     }
 }
 
-fn same(a: u128, b: u128, merged: u32) -> bool {
+fn same(a: u64, b: u64, merged: u32) -> bool {
     a >> merged == b >> merged
 }
 
-fn distinct(sorted: &[u128], merged: u32) -> usize {
+fn distinct(sorted: &[u64], merged: u32) -> usize {
     sorted.chunk_by(|&a, &b| same(a, b, merged)).count()
 }
 
-fn count(sorted: &[u128], merged: u32) -> Vec<Record> {
+fn count(sorted: &[u64], merged: u32) -> Vec<Record> {
     sorted
         .chunk_by(|&a, &b| same(a, b, merged))
         // Sample numbers are 32 bits wide, so a count is too.
@@ -306,18 +244,11 @@ mod tests {
 
     #[test]
     fn packing_and_unpacking_a_key_keeps_the_record() {
-        let all = (u32::MAX, u32::MAX - 1, 3, u32::MAX - 2, BUCKETS - 1);
-        let record = unpack(key(all.0, all.1, all.2, all.3, all.4), 0, 7);
+        let all = (u32::MAX, BUCKETS - 1);
+        let record = unpack(key(all.0, all.1), 0, 7);
         assert_eq!(
-            (
-                record.stack,
-                record.type_id,
-                record.lifetime,
-                record.class,
-                record.bucket,
-                record.count
-            ),
-            (all.0, all.1, all.2, all.3, all.4, 7)
+            (record.stack, record.bucket, record.count),
+            (all.0, all.1, 7)
         );
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use foldhash::fast::RandomState;
 use nthbyte_profile::event::{Nanos, NodeId, SampleId};
 use nthbyte_profile::model::{Lifetime, Weight};
 use nthbyte_profile::{Lifetimes, Profile};
@@ -27,7 +28,15 @@ const CALLERS: usize = 4;
 pub(crate) struct Candidate {
     pub(super) site: usize,
     pub(super) end: End,
-    pub(super) evidence: Evidence,
+    /// [`Evidence::p`].
+    pub(super) p: f64,
+    /// The least that it could be.
+    least_p: f64,
+    /// Live bytes at the end.
+    pub(super) held: f64,
+    /// The verdict if the test does not pass, adjusted for the number of tests, and if it does. There may be as many candidates
+    /// as samples, so they do not keep their evidence.
+    verdicts: [Verdict; 2],
 }
 
 /// The end of the run for a site.
@@ -43,6 +52,8 @@ pub(super) struct End {
 pub(crate) struct Analysis<'a> {
     pub(super) profile: &'a Profile,
     pub(super) weights: Vec<Weight>,
+    /// What a sample stands for, by its shape.
+    totals: Vec<Totals>,
     /// [`periods::longest`]: found once, since it looks at every shape.
     pub(super) longest_period: f64,
     pub(super) clocks: Clocks,
@@ -71,6 +82,7 @@ impl<'a> Analysis<'a> {
         let mut analysis = Self {
             profile,
             weights: profile.shape_weights(),
+            totals: Totals::of_shapes(profile),
             longest_period: periods::longest(profile),
             closing,
             containers: chains
@@ -97,8 +109,8 @@ impl<'a> Analysis<'a> {
     pub(crate) fn tests(&self) -> Vec<Test> {
         let candidates = self.candidates.iter();
         let test = |candidate: &Candidate| Test {
-            p: candidate.evidence.p(),
-            least: candidate.evidence.least_p(),
+            p: candidate.p,
+            least: candidate.least_p,
         };
         candidates.map(test).collect()
     }
@@ -106,7 +118,7 @@ impl<'a> Analysis<'a> {
     /// The verdicts on all candidates.
     pub(crate) fn judge(&self, rates: &[f64]) -> Vec<Judged> {
         let judge = |(candidate, &rate): (&Candidate, &f64)| {
-            let verdict = match candidate.evidence.judge(rate <= RATE) {
+            let verdict = match candidate.verdicts[usize::from(rate <= RATE)] {
                 Verdict::Leak if !self.knows_frees => Verdict::Suspect,
                 verdict => verdict,
             };
@@ -126,12 +138,14 @@ impl<'a> Analysis<'a> {
         });
         let mut totals = Totals::default();
         for id in live {
-            totals.add(&Totals::of_sample(
-                self.profile,
-                samples.shape(samples.shape_id(id)),
-            ));
+            totals.add(self.totals(id));
         }
         self.estimator.bytes(&totals)
+    }
+
+    /// What a sample stands for.
+    pub(super) fn totals(&self, sample: SampleId) -> &Totals {
+        &self.totals[self.profile.samples.shape_id(sample).0 as usize]
     }
 
     pub(super) fn weight(&self, life: &Life) -> f64 {
@@ -149,12 +163,16 @@ impl<'a> Analysis<'a> {
 
     pub(super) fn candidate(&self, site: usize) -> Option<Candidate> {
         let of = &self.sites.sites[site];
-        let end = self.end(&of.lives)?;
-        let evidence = self.evidence(&of.lives, of.first, end);
+        let lives = self.sites.members(of);
+        let end = self.end(lives)?;
+        let evidence = self.evidence(lives, self.sites.first(of, &self.clocks), end);
         Some(Candidate {
             site,
             end,
-            evidence,
+            p: evidence.p(),
+            least_p: evidence.least_p(),
+            held: evidence.work.held(),
+            verdicts: [false, true].map(|passes| evidence.judge(passes)),
         })
     }
 
@@ -266,7 +284,7 @@ impl<'a> Analysis<'a> {
     }
 
     /// The same for what was gained less what was lost; groups that have lost more are left out.
-    pub(super) fn net_shares<T: Ord>(
+    fn net_shares<T: Ord>(
         &self,
         gained: &[&Life],
         lost: &[&Life],
@@ -283,16 +301,44 @@ impl<'a> Analysis<'a> {
                 }
             }
         }
-        let positive: f64 = sums.values().filter(|sum| **sum > 0.0).sum();
-        let whole = whole.max(positive).max(f64::MIN_POSITIVE);
-        let grown = sums.into_iter().filter(|(_, sum)| *sum > 0.0);
-        let share = |(what, sum): (T, f64)| Share {
-            what,
-            share: sum / whole,
+        shares_of(sums, whole)
+    }
+
+    /// The shares of the places of frames, as [`net_shares`](Self::net_shares). Places are found for frames, not for objects: there
+    /// may be a million of these.
+    pub(super) fn net_places(
+        &self,
+        gained: &[&Life],
+        lost: &[&Life],
+        of: impl Fn(&Life) -> Option<u32>,
+    ) -> Vec<Share<Place>> {
+        let frames = &self.profile.frames;
+        // Frames of one group of functions and one line are one place.
+        let key = |frame: u32| {
+            let frame = frames.get(frame as usize)?;
+            let function = &self.profile.functions[frame.function as usize];
+            let line = match frame.line {
+                0 => function.first_line,
+                line => line,
+            };
+            Some((self.sites.frames.group[frame.function as usize], line))
         };
-        let mut shares: Vec<Share<T>> = grown.map(share).collect();
-        shares.sort_by(|one, other| other.share.total_cmp(&one.share));
-        shares
+        let mut first: HashMap<(u32, u32), u32, RandomState> = HashMap::default();
+        let mut frame_of = |frame| Some(*first.entry(key(frame)?).or_insert(frame));
+        let mut sums: HashMap<u32, f64, RandomState> = HashMap::default();
+        let mut whole = 0.0;
+        for (lives, sign) in [(gained, 1.0), (lost, -1.0)] {
+            for life in lives {
+                let weight = sign * self.weight(life);
+                whole += weight;
+                if let Some(frame) = of(life).and_then(&mut frame_of) {
+                    *sums.entry(frame).or_default() += weight;
+                }
+            }
+        }
+        let sums = sums.into_iter();
+        let sums = sums.filter_map(|(frame, sum)| Some((self.place(frame)?, sum)));
+        shares_of(sums.collect(), whole)
     }
 
     /// The callers on the stack with most of the weight.
@@ -329,6 +375,20 @@ impl<'a> Analysis<'a> {
         });
         levels.collect()
     }
+}
+
+/// The shares of sums that are more than nothing, largest first.
+fn shares_of<T: Ord>(sums: BTreeMap<T, f64>, whole: f64) -> Vec<Share<T>> {
+    let positive: f64 = sums.values().filter(|sum| **sum > 0.0).sum();
+    let whole = whole.max(positive).max(f64::MIN_POSITIVE);
+    let grown = sums.into_iter().filter(|(_, sum)| *sum > 0.0);
+    let share = |(what, sum): (T, f64)| Share {
+        what,
+        share: sum / whole,
+    };
+    let mut shares: Vec<Share<T>> = grown.map(share).collect();
+    shares.sort_by(|one, other| other.share.total_cmp(&one.share));
+    shares
 }
 
 /// Whether an object is alive at the end of the run for its site.

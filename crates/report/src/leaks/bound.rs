@@ -8,7 +8,7 @@
 use super::analysis::{Analysis, Judged, alive_at};
 use super::clock::Clock;
 use super::figures::difference;
-use super::findings::Finding;
+use super::findings::{Finding, Named};
 use super::growth::START_UP;
 use super::sites::Level;
 use super::verdict::{FEW_AT_ONCE, SMALLEST, Verdict};
@@ -25,8 +25,9 @@ impl Analysis<'_> {
         }
         let unsampled = self.estimator.bytes(&Totals::default()).high;
         let mut places: Vec<Growth> = Vec::new();
+        let named = Named::of(findings);
         for (number, &(verdict, _)) in judged.iter().enumerate() {
-            places.extend(self.may_have_grown(number, verdict, findings));
+            places.extend(self.may_have_grown(number, verdict, &named));
         }
         places.sort_by(|one, other| other.seems().total_cmp(&one.seems()));
         let limits = places.iter().take(MOST).map(|place| {
@@ -38,25 +39,19 @@ impl Analysis<'_> {
     }
 
     /// What a candidate has gained and lost. `None` if it is in a finding, or is known to have stopped.
-    fn may_have_grown(
-        &self,
-        number: usize,
-        verdict: Verdict,
-        findings: &[Finding],
-    ) -> Option<Growth> {
+    fn may_have_grown(&self, number: usize, verdict: Verdict, named: &Named<'_>) -> Option<Growth> {
         let candidate = &self.candidates[number];
         let site = &self.sites.sites[candidate.site];
         if !matches!(site.level, Level::Function | Level::Line) {
             return None;
         }
-        let growth = &candidate.evidence.work;
         // The first sample of a place may come long after its first allocation.
         let end = f64::from(candidate.end.moment[Clock::Work as usize]);
         let start = START_UP * end;
         // Of what has stopped, only growth that came later may go on.
         let from = match verdict {
             Verdict::Imported => return None,
-            Verdict::Burst if growth.held() > FEW_AT_ONCE * self.longest_period => {
+            Verdict::Burst if candidate.held > FEW_AT_ONCE * self.longest_period => {
                 return None;
             }
             Verdict::LevelledOff | Verdict::Shrank => f64::midpoint(start, end),
@@ -64,7 +59,7 @@ impl Analysis<'_> {
         };
         let (mut gained, mut lost) = (Totals::default(), Totals::default());
         let mut place = None;
-        for life in self.lives(&site.lives) {
+        for life in self.lives(self.sites.members(site)) {
             let [birth, death] =
                 [life.birth, life.death].map(|at| f64::from(at[Clock::Work as usize]));
             let lives_on = alive_at(life, candidate.end);
@@ -73,16 +68,12 @@ impl Analysis<'_> {
                 (false, false) if death > from => &mut lost,
                 _ => continue,
             };
-            let samples = &self.profile.samples;
-            side.add(&Totals::of_sample(
-                self.profile,
-                samples.shape(samples.shape_id(life.sample)),
-            ));
+            side.add(self.totals(life.sample));
             place.get_or_insert(life);
         }
         let frame = self.sites.frames.own[self.stack(place?).index()].frame;
         let place = self.place(frame);
-        if place.is_some_and(|place| findings.iter().any(|finding| finding.names(&place))) {
+        if place.is_some_and(|place| named.has(&place)) {
             return None;
         }
         Some(Growth {

@@ -7,8 +7,11 @@
 //! other programs, so it is the better measure for growth in proportion to work. Growth that stops
 //! in one of the clocks has stopped.
 
+use std::ops::Range;
+
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, SampleId};
+use nthbyte_profile::time_order::TimeOrder;
 
 /// A shorter pause may be caused by the machine: it counts as [`PAUSE`] at most. Important pauses, in
 /// which the program waits or works without allocating, take longer.
@@ -22,6 +25,9 @@ const ENDING: u64 = 250_000_000;
 
 /// Positions between which the work clock interpolates.
 const MARKS: usize = 1024;
+
+/// What the work clock advances by from a mark to the next one.
+pub(crate) const STEP: f32 = 1.0 / MARKS as f32;
 
 /// One of the two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,34 +72,32 @@ impl Pause {
 impl Clocks {
     pub(crate) fn of(profile: &Profile) -> Self {
         let samples = &profile.samples;
-        let mut ids: Vec<SampleId> = samples.ids().collect();
-        // Nearly sorted: a stable sort passes over runs that are in order.
-        ids.sort_by_key(|&id| samples.time(id));
-        let times: Vec<u64> = ids.iter().map(|&id| samples.time(id).0).collect();
-        let last = times.last().copied().unwrap_or(0);
-        let end = profile.end.0.max(last).max(1);
+        let order = TimeOrder::of(samples);
         // A sample counts as the period that it was taken with.
-        let period = |id: SampleId| {
-            let shape = samples.shape(samples.shape_id(id));
+        let periods = samples.shapes().iter().map(|shape| {
             let sampling = profile.samplings.get(shape.sampling.index());
-            u128::from(sampling.map_or(1, |of| of.period.max(1)))
-        };
-        let all: u128 = ids.iter().map(|&id| period(id)).sum();
+            sampling.map_or(1, |of| of.period.max(1))
+        });
+        let periods: Vec<u64> = periods.collect();
+        let period = |id: SampleId| u128::from(periods[samples.shape_id(id).0 as usize]);
+        let all: u128 = samples.ids().map(period).sum();
         let mut marks = vec![0];
-        let mut done = 0;
-        for (&id, &time) in ids.iter().zip(&times) {
+        let (mut done, mut last) = (0, 0);
+        for (time, id) in order.pass(samples) {
+            last = time.0;
             done += period(id);
             while marks.len() < MARKS && done * MARKS as u128 > marks.len() as u128 * all {
-                marks.push(time);
+                marks.push(time.0);
             }
         }
+        let end = profile.end.0.max(last).max(1);
         marks.resize(MARKS + 1, end);
         let most = end / PAUSE;
         let mut off = 0;
         let mut pauses = Vec::new();
         // A process may wait for the machine after its last sample too, before it ends.
-        let next = times.iter().skip(1).copied().chain([end]);
-        for (from, to) in times.iter().copied().zip(next) {
+        let times = || order.pass(samples).map(|(time, _)| time.0);
+        for (from, to) in times().zip(times().skip(1).chain([end])) {
             let pause = to - from;
             if pause > most && pause < SHORT {
                 pauses.push(Pause {
@@ -132,6 +136,21 @@ impl Clocks {
         let (low, high) = (self.marks[after - 1], self.marks[after]);
         let part = (at.0 - low) as f64 / (high - low) as f64;
         ((after - 1) as f64 + part) / MARKS as f64
+    }
+
+    /// The times from which and until which the work clock is at the same mark, around a time. Both clocks advance by at most
+    /// [`STEP`] between two times within that are at most [`step`](Self::step) apart.
+    pub(crate) fn mark(&self, at: Nanos) -> Range<u64> {
+        let after = self.marks.partition_point(|&mark| mark <= at.0);
+        let mark = |number: usize| self.marks.get(number).copied();
+        let from = after.checked_sub(1).and_then(mark).unwrap_or(0);
+        from..mark(after).unwrap_or(u64::MAX)
+    }
+
+    /// The nanoseconds in which the time clock advances by at most [`STEP`].
+    pub(crate) fn step(&self) -> u64 {
+        let off = self.pauses.last().map_or(0, |pause| pause.off_at(self.end));
+        (self.end - off) / MARKS as u64
     }
 
     /// The moment at which the program's end may have begun: after 99 % of the work, and late. A

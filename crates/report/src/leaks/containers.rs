@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 use nthbyte_profile::event::{Nanos, SampleId};
-use nthbyte_profile::model::Samples;
+use nthbyte_profile::model::{Samples, Site};
 use nthbyte_profile::{Profile, Source};
 
 use super::clock::{Clock, Clocks, Moment};
@@ -94,24 +94,28 @@ pub(crate) fn chains(
     let samples = &profile.samples;
     let whole = Pieces::of(profile, closing);
     let size = |id: SampleId| whole.size(samples, id);
-    let place = |id: SampleId| {
-        let frame = frames.own[samples.stack(id).index()].frame;
+    let place_of = |site: &Site| {
+        let frame = frames.own[site.stack.index()].frame;
         let function = profile
             .frames
             .get(frame as usize)
             .map(|frame| frame.function);
         (
-            samples.thread(id),
+            site.thread,
             function.map(|function| frames.group[function as usize]),
         )
     };
+    let place = |id: SampleId| place_of(&samples.site(samples.site_id(id)));
     let lasts = |id: SampleId| {
         samples.time(id) <= closing && samples.freed(id).is_none_or(|freed| freed > closing)
     };
     // Few blocks are so large: the rest is for them alone.
-    let large = samples
-        .ids()
-        .filter(|&id| size(id) as f64 >= SMALLEST && !whole.later.contains(&id));
+    let shapes = samples.shapes().iter();
+    let is_large: Vec<bool> = shapes.map(|shape| shape.size as f64 >= SMALLEST).collect();
+    let large = samples.ids().filter(|&id| {
+        (is_large[samples.shape_id(id).0 as usize] || size(id) as f64 >= SMALLEST)
+            && !whole.later.contains(&id)
+    });
     let mut tails: Vec<SampleId> = large.filter(|&id| lasts(id)).collect();
     tails.sort_unstable_by_key(|&id| std::cmp::Reverse(size(id)));
     tails.truncate(MOST_CHAINS);
@@ -122,8 +126,13 @@ pub(crate) fn chains(
     for &id in &tails {
         freed.entry(place(id)).or_default();
     }
+    let sites = samples.sites().iter();
+    let is_place: Vec<bool> = sites
+        .map(|site| freed.contains_key(&place_of(site)))
+        .collect();
     for id in samples.ids() {
-        if let Some(at) = samples.freed(id)
+        if is_place[samples.site_id(id).index()]
+            && let Some(at) = samples.freed(id)
             && let Some(freed) = freed.get_mut(&place(id))
             && !whole.later.contains(&id)
         {
@@ -198,6 +207,13 @@ impl Pieces {
             source.is_some_and(Source::is_native)
         });
         let is_native: Vec<bool> = is_native.collect();
+        let mut pieces = Self {
+            of: HashMap::default(),
+            later: HashSet::default(),
+        };
+        if !is_native.contains(&true) {
+            return pieces;
+        }
         let mut blocks: HashMap<_, Vec<SampleId>, RandomState> = HashMap::default();
         for id in samples.ids() {
             let shape = samples.shape_id(id);
@@ -207,10 +223,6 @@ impl Pieces {
                 blocks.entry(key).or_default().push(id);
             }
         }
-        let mut pieces = Self {
-            of: HashMap::default(),
-            later: HashSet::default(),
-        };
         for ((.., freed), of_block) in blocks {
             // The first of several equal ones.
             let largest = of_block
@@ -238,7 +250,9 @@ impl Pieces {
     }
 
     fn later_of(&self, first: SampleId) -> impl Iterator<Item = SampleId> + '_ {
-        self.of.get(&first).into_iter().flatten().copied()
+        // Most profiles have none.
+        let of = (!self.of.is_empty()).then(|| self.of.get(&first)).flatten();
+        of.into_iter().flatten().copied()
     }
 
     /// The size of a block, by its first piece.

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use nthbyte_profile::event::SampleId;
 use nthbyte_profile::model::Lifetime;
 
-use super::analysis::{Analysis, End, Judged, alive_at};
+use super::analysis::{Analysis, Candidate, End, Judged, alive_at};
 use super::discovery;
-use super::findings::{Container, Finding, Holder, Part, Place};
+use super::findings::{Container, Finding, Holder, Named, Part, Place, Share};
 use super::reuse;
 use super::rounds::MINUTE_FROM;
 use super::sites::{Level, Life, NEVER};
@@ -88,12 +88,13 @@ impl Analysis<'_> {
             .collect();
         let mut numbers: Vec<u32> = sites
             .iter()
-            .flat_map(|site| site.lives.iter().copied())
+            .flat_map(|site| self.sites.members(site).iter().copied())
             .collect();
         numbers.sort_unstable();
         numbers.dedup();
         let first = sites.iter().fold([NEVER; 2], |first, site| {
-            [first[0].min(site.first[0]), first[1].min(site.first[1])]
+            let of_site = self.sites.first(site, &self.clocks);
+            [first[0].min(of_site[0]), first[1].min(of_site[1])]
         });
         let ends = chosen.iter().map(|&number| self.candidates[number].end);
         let end = ends.min_by_key(|end| !end.early).unwrap_or(End {
@@ -121,22 +122,20 @@ impl Analysis<'_> {
         let (mut kept, mut gone): (Vec<&Life>, Vec<&Life>) = (Vec::new(), Vec::new());
         for life in self.lives(&numbers) {
             let (birth, death) = (f64::from(life.birth[1]), f64::from(life.death[1]));
-            let samples = &self.profile.samples;
-            let totals =
-                Totals::of_sample(self.profile, samples.shape(samples.shape_id(life.sample)));
+            let totals = self.totals(life.sample);
             let is_container = blocks.contains(&life.sample);
             if alive_at(life, end) {
-                held.add(&totals);
+                held.add(totals);
                 if birth > start {
                     kept.push(life);
                     if !is_container {
-                        gained.add(&totals);
+                        gained.add(totals);
                     }
                 }
             } else if birth <= start && death > start {
                 gone.push(life);
                 if !is_container {
-                    lost.add(&totals);
+                    lost.add(totals);
                 }
             }
         }
@@ -158,22 +157,23 @@ impl Analysis<'_> {
             self.profile.end
         };
         let grown_nanos = (until.0 as f64 - self.clocks.nanos_of_work(start)).max(1.0) as u64;
-        let lines = self.net_shares(&kept, &gone, |life| {
-            let own = self.sites.frames.own[self.stack(life).index()];
-            self.place(own.frame)
-        });
+        let lines = self.net_places(&kept, &gone, |life| Some(self.own(life)));
         let types = self.shares(&kept, |life| {
             let name = &self.profile.types[self.profile.samples.type_id(life.sample).index()].name;
             Some(if name.is_empty() {
-                crate::summary::NO_TYPE.to_owned()
+                crate::summary::NO_TYPE
             } else {
-                name.clone()
+                name
             })
         });
-        let inner = self.shares(&kept, |life| {
+        let types = types.into_iter().map(|Share { what, share }| Share {
+            what: what.to_owned(),
+            share,
+        });
+        let types = types.collect();
+        let inner = self.net_places(&kept, &[], |life| {
             let inner = self.profile.stacks[self.stack(life).index()].frame;
-            (inner != self.sites.frames.own[self.stack(life).index()].frame)
-                .then(|| self.place(inner))?
+            (inner != self.own(life)).then_some(inner)
         });
         let inner = inner
             .into_iter()
@@ -200,7 +200,7 @@ impl Analysis<'_> {
             kept_of_reused: None,
             freed_at_end: end.early,
             mean_position: evidence.work.mean_position(),
-            p: best(&|number| self.candidates[number].evidence.p()),
+            p: best(&|number| self.candidates[number].p),
             adjusted_p: best(&|number| judged[number].1),
             more_minutes: more,
             curve: self.curve(&numbers),
@@ -230,6 +230,9 @@ impl Analysis<'_> {
 
     /// The survival curves of all findings, in one pass over the samples.
     fn survivals(&self, findings: &mut [Finding]) {
+        if findings.is_empty() {
+            return;
+        }
         let samples = &self.profile.samples;
         let mut of_line: HashMap<(String, String, u32), usize> = HashMap::new();
         for (number, finding) in findings.iter().enumerate() {
@@ -253,12 +256,15 @@ impl Analysis<'_> {
             })
             .collect();
         let own = self.sites.frames.own.iter();
-        let of_node: Vec<Option<usize>> = own
+        let own: Vec<Option<usize>> = own
             .map(|own| of_frame.get(own.frame as usize).copied().flatten())
             .collect();
+        // By site: the finding, if it is of one.
+        let of_site = samples.sites().iter().map(|site| own[site.stack.index()]);
+        let of_site: Vec<Option<usize>> = of_site.collect();
         let mut counts = vec![0_u64; findings.len()];
         for id in samples.ids() {
-            if let Some(finding) = of_node[samples.stack(id).index()] {
+            if let Some(finding) = of_site[samples.site_id(id).index()] {
                 counts[finding] += 1;
             }
         }
@@ -268,7 +274,7 @@ impl Analysis<'_> {
         let mut lifetimes = vec![Vec::new(); findings.len()];
         let mut seen = vec![0_u64; findings.len()];
         for id in samples.ids() {
-            let Some(finding) = of_node[samples.stack(id).index()] else {
+            let Some(finding) = of_site[samples.site_id(id).index()] else {
                 continue;
             };
             if is_reused[samples.type_id(id).index()]
@@ -317,29 +323,30 @@ impl Analysis<'_> {
     /// Joins findings if one calls the other at the lines that leak.
     fn join(&self, findings: Vec<Finding>) -> Vec<Finding> {
         let mut head: Vec<usize> = (0..findings.len()).collect();
+        // By line: the first finding that has it.
+        let mut of_line: HashMap<&Place, usize> = HashMap::new();
+        for (number, finding) in findings.iter().enumerate() {
+            for line in &finding.lines {
+                of_line.entry(&line.what).or_insert(number);
+            }
+        }
         for (callee, finding) in findings.iter().enumerate() {
             let kept: Vec<&Life> = self.lives_of(finding);
-            let callers = self.shares(&kept, |life| {
+            let callers = self.net_places(&kept, &[], |life| {
                 let caller = self.sites.frames.caller(self.profile, self.stack(life))?;
-                self.place(caller.frame)
+                Some(caller.frame)
             });
             let Some(caller) = callers.first().filter(|caller| caller.share >= TOGETHER) else {
                 continue;
             };
-            let is_caller =
-                |other: &Finding| other.lines.iter().any(|line| line.what == caller.what);
-            if let Some(other) = findings
-                .iter()
-                .position(is_caller)
-                .filter(|&other| other != callee)
-            {
-                let (one, other) = (root(&head, callee), root(&head, other));
+            if let Some(&other) = of_line.get(&caller.what).filter(|&&other| other != callee) {
+                let (one, other) = (root(&mut head, callee), root(&mut head, other));
                 // The largest come first.
                 head[one.max(other)] = one.min(other);
             }
         }
         let roots: Vec<usize> = (0..findings.len())
-            .map(|number| root(&head, number))
+            .map(|number| root(&mut head, number))
             .collect();
         let mut joined: BTreeMap<usize, Finding> = BTreeMap::new();
         for (root, finding) in roots.into_iter().zip(findings) {
@@ -368,74 +375,77 @@ impl Analysis<'_> {
             .collect()
     }
 
-    /// Functions that hold memory and are in no finding, largest first.
+    /// Functions that hold memory and are in no finding, largest first, at most so many of them; and how many more there are.
     pub(crate) fn others(
         &self,
         judged: &[Judged],
         findings: &[Finding],
         undecided: &[Finding],
-    ) -> Vec<Holder> {
-        let period = periods::effective(self.profile);
-        let mut others = Vec::new();
+        most: usize,
+    ) -> (Vec<Holder>, usize) {
+        let named = Named::of(findings.iter().chain(undecided));
+        let mut others: Vec<(&Candidate, Verdict, Totals)> = Vec::new();
         for (candidate, &(verdict, _)) in self.candidates.iter().zip(judged) {
             let site = &self.sites.sites[candidate.site];
-            if site.level != Level::Function {
+            let is_other = !matches!(
+                verdict,
+                Verdict::Leak | Verdict::Grew | Verdict::Suspect | Verdict::NotEnoughData
+            );
+            if site.level != Level::Function || !is_other {
                 continue;
             }
             let mut totals = Totals::default();
-            let mut live: Vec<&Life> = Vec::new();
-            for life in self
-                .lives(&site.lives)
-                .filter(|life| alive_at(life, candidate.end))
-            {
-                let samples = &self.profile.samples;
-                let shape = samples.shape(samples.shape_id(life.sample));
-                totals.add(&Totals::of_sample(self.profile, shape));
-                live.push(life);
+            let mut first = None;
+            let lives = self.lives(self.sites.members(site));
+            for life in lives.filter(|life| alive_at(life, candidate.end)) {
+                totals.add(self.totals(life.sample));
+                first.get_or_insert(life);
             }
-            let lines = self.shares(&live, |life| {
-                let own = self.sites.frames.own[self.stack(life).index()];
-                self.place(own.frame)
-            });
-            let place = lines
-                .into_iter()
-                .next()
-                .map_or_else(|| self.unknown(), |line| line.what);
-            let elsewhere = findings
-                .iter()
-                .chain(undecided)
-                .any(|finding| finding.names(&place));
-            if elsewhere
-                || matches!(
-                    verdict,
-                    Verdict::Leak | Verdict::Grew | Verdict::Suspect | Verdict::NotEnoughData
-                )
-            {
-                continue;
+            // A site at this level has one function, or none.
+            let place = first.and_then(|life| self.place(self.own(life)));
+            let place = place.unwrap_or_else(|| self.unknown());
+            if !named.has(&place) {
+                others.push((candidate, verdict, totals));
             }
-            let held = self.estimator.bytes(&totals);
-            // A leak too has all its samples in the first fifth of a run by chance: one in five cases if there is one
-            // sample, one in 25 if there are two. And a single sample always looks like a burst.
-            let few = match verdict {
-                Verdict::LevelledOff | Verdict::Replaced => FEW,
-                Verdict::Burst => FEW_AT_ONCE,
-                Verdict::StartUp => 1.5,
-                _ => 0.0,
-            };
-            let verdict = if held.estimate < few * period {
-                Verdict::TooFew
-            } else {
-                verdict
-            };
-            others.push(Holder {
-                place,
-                verdict,
-                held,
-                curve: self.curve(&site.lives),
-            });
         }
-        others.sort_by(|one, other| other.held.estimate.total_cmp(&one.held.estimate));
-        others
+        let held = |totals: &Totals| self.estimator.bytes(totals);
+        others.sort_by(|one, other| other.2.bytes.estimate.total_cmp(&one.2.bytes.estimate));
+        let more = others.len().saturating_sub(most);
+        let period = periods::effective(self.profile);
+        let others = others
+            .into_iter()
+            .take(most)
+            .map(|(candidate, verdict, totals)| {
+                let members = self.sites.members(&self.sites.sites[candidate.site]);
+                let held = held(&totals);
+                // A leak too has all its samples in the first fifth of a run by chance: one in five cases if there is one
+                // sample, one in 25 if there are two. And a single sample always looks like a burst.
+                let few = match verdict {
+                    Verdict::LevelledOff | Verdict::Replaced => FEW,
+                    Verdict::Burst => FEW_AT_ONCE,
+                    Verdict::StartUp => 1.5,
+                    _ => 0.0,
+                };
+                let live = self.lives(members);
+                let live: Vec<&Life> = live.filter(|life| alive_at(life, candidate.end)).collect();
+                let lines = self.net_places(&live, &[], |life| Some(self.own(life)));
+                let line = lines.into_iter().next().map(|line| line.what);
+                Holder {
+                    place: line.unwrap_or_else(|| self.unknown()),
+                    verdict: match held.estimate < few * period {
+                        true => Verdict::TooFew,
+                        false => verdict,
+                    },
+                    held,
+                    curve: self.curve(members),
+                }
+            });
+        (others.collect(), more)
+    }
+
+    /// The frame of own code of an object's stack.
+    fn own(&self, life: &Life) -> u32 {
+        self.sites.frames.own[self.stack(life).index()].frame
     }
 }
 
@@ -449,8 +459,10 @@ fn per_minute(grown: &Estimate, nanos: u64) -> Option<Estimate> {
     })
 }
 
-fn root(head: &[usize], mut number: usize) -> usize {
+/// The first of those that are joined. It shortens the way to it for the next time.
+fn root(head: &mut [usize], mut number: usize) -> usize {
     while head[number] != number {
+        head[number] = head[head[number]];
         number = head[number];
     }
     number

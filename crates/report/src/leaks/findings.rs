@@ -1,5 +1,8 @@
 //! Findings: the values that are shown for a leak, and for memory that is held without a leak.
 
+use std::collections::HashSet;
+
+use foldhash::fast::RandomState;
 use serde::Serialize;
 
 use super::rounds::NOTABLE;
@@ -8,7 +11,7 @@ use super::verdict::Verdict;
 use crate::estimate::Estimate;
 
 /// A line of code.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Place {
     /// Qualified name of the function.
     pub function: String,
@@ -20,9 +23,9 @@ pub struct Place {
 }
 
 impl Place {
-    /// Whether both are lines of one function.
-    pub(crate) fn is_in_the_function_of(&self, other: &Self) -> bool {
-        self.file == other.file && self.function == other.function
+    /// What places of one function have in common.
+    pub(crate) fn of_function(&self) -> (&str, &str) {
+        (&self.function, &self.file)
     }
 }
 
@@ -153,16 +156,25 @@ impl Finding {
         }
     }
 
-    /// Whether a line is among the finding's.
-    pub(crate) fn names(&self, place: &Place) -> bool {
+    /// The places that are the finding's: its lines, and those of its parts.
+    fn places(&self) -> impl Iterator<Item = &Place> {
         let lines = self.lines.iter().map(|line| &line.what);
-        let parts = self
-            .parts
-            .iter()
-            .chain(&self.taken_over)
-            .map(|part| &part.place);
-        lines
-            .chain(parts)
-            .any(|one| one.is_in_the_function_of(place))
+        let parts = self.parts.iter().chain(&self.taken_over);
+        lines.chain(parts.map(|part| &part.place))
+    }
+}
+
+/// The functions that findings name: each by its name and its file.
+pub(crate) struct Named<'a>(HashSet<(&'a str, &'a str), RandomState>);
+
+impl<'a> Named<'a> {
+    pub(crate) fn of(findings: impl IntoIterator<Item = &'a Finding>) -> Self {
+        let places = findings.into_iter().flat_map(Finding::places);
+        Self(places.map(Place::of_function).collect())
+    }
+
+    /// Whether a place is in one of the functions.
+    pub(crate) fn has(&self, place: &Place) -> bool {
+        self.0.contains(&place.of_function())
     }
 }

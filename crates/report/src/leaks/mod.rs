@@ -34,6 +34,7 @@ mod survival;
 mod together;
 mod verdict;
 
+use findings::Named;
 pub use findings::{Container, Finding, Holder, Part, Place, Share};
 pub use heap::Heap;
 pub(crate) use render::name;
@@ -207,10 +208,9 @@ impl Report {
         if heap.as_ref().is_some_and(|heap| heap.grows == Some(false)) {
             undecided.clear();
         }
-        let undecided = undecided
-            .into_iter()
-            .filter(|one| !findings.iter().any(|finding| finding.names(&one.place)));
-        let mut undecided: Vec<Finding> = undecided.collect();
+        let named = Named::of(&findings);
+        undecided.retain(|one| !named.has(&one.place));
+        drop(named);
         let reused = reuse::separate(&mut findings, &mut undecided);
         // This many frees may be among the lost events.
         let (certain, unsure): (Vec<_>, Vec<_>) = findings
@@ -231,7 +231,7 @@ impl Report {
             findings = notable;
             undecided.extend(small.into_iter().map(Finding::after_a_longer_run));
         }
-        let others = analysis.others(&judged, &findings, &undecided);
+        let (others, others_left_out) = analysis.others(&judged, &findings, &undecided, OTHERS);
         let unnoticed = analysis.unnoticed(&judged, &findings);
         if rounds.is_seen() && analysis.collects(&findings) {
             rounds.repeats = Repeats::Collects;
@@ -246,8 +246,6 @@ impl Report {
             });
             undecided.splice(0..0, grew);
         }
-        let others_left_out = others.len().saturating_sub(OTHERS);
-        let others = others.into_iter().take(OTHERS).collect();
         // Growth is looked at after start-up.
         let nanos = profile.end.0 as f64 * 0.9;
         Self {

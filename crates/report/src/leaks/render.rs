@@ -90,7 +90,7 @@ impl Report {
             text.push('\n');
             let first = shared
                 .iter()
-                .find(|one| one.place.is_in_the_function_of(&finding.place));
+                .find(|one| one.place.of_function() == finding.place.of_function());
             match first.and_then(|one| one.processes.first()) {
                 Some(&first) if first != self.pid => {
                     let line = format!(

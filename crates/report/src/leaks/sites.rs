@@ -6,13 +6,14 @@
 //! its innermost frame is used.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::{FrameKind, NodeId, SampleId};
+use nthbyte_profile::event::{FrameKind, Nanos, NodeId, SampleId};
 use nthbyte_profile::model::{Function, Lifetime};
 
-use super::clock::{Clocks, Moment};
+use super::clock::{Clocks, Moment, STEP};
 use crate::fold::stands_for;
 
 /// What the samples of a site have in common.
@@ -51,7 +52,7 @@ pub(crate) struct Life {
 }
 
 /// Shorter lives do not change live bytes at the resolution of the curves.
-const SHORTEST: f32 = 1.0 / 512.0;
+const SHORTEST: f32 = 2.0 * STEP;
 
 /// A site, and all that is needed to judge it.
 #[derive(Clone, Debug)]
@@ -61,12 +62,12 @@ pub(crate) struct Site {
     pub(crate) function: u32,
     /// The line of own code; 0 at [`Level::Function`].
     pub(crate) line: u32,
-    /// Indexes into [`Sites::lives`].
-    pub(crate) lives: Vec<u32>,
-    /// The first birth of any object, even of a short-lived one.
-    pub(crate) first: Moment,
+    /// Where its objects are in [`Sites::members`].
+    members: Range<u32>,
+    /// The time of the first birth of any object, even of a short-lived one.
+    first: Nanos,
     /// The number of samples, including short-lived objects.
-    pub(crate) births: u64,
+    births: u32,
 }
 
 /// Whether a module is being imported.
@@ -109,8 +110,8 @@ pub(crate) struct Sites {
     pub(crate) frames: Frames,
     pub(crate) lives: Vec<Life>,
     pub(crate) sites: Vec<Site>,
-    /// The sites of a stack and a type, one of each level.
-    of: HashMap<(NodeId, u32), [u32; LEVELS.len()], RandomState>,
+    /// Indexes into `lives`: those of each site together.
+    members: Vec<u32>,
     /// A module whose import includes most of the program's run: such an import shows nothing.
     main_module: Option<u32>,
 }
@@ -262,57 +263,88 @@ impl Frames {
     }
 }
 
+/// What is known of the samples of one [`nthbyte_profile::model::Site`].
+#[derive(Clone, Copy)]
+struct Seen {
+    /// Its sites, one of each level: an index into [`Making::numbers`]; [`UNSEEN`] without a sample.
+    numbers: u32,
+    births: u32,
+    first: Nanos,
+}
+
+const UNSEEN: u32 = u32::MAX;
+
+/// What is needed only while sites are made.
+#[derive(Default)]
+struct Making {
+    /// By stack and type: an index into `numbers`.
+    of: HashMap<(NodeId, u32), u32, RandomState>,
+    numbers: Vec<[u32; LEVELS.len()]>,
+    keys: HashMap<(Level, u32, u32, u32), u32, RandomState>,
+}
+
 impl Sites {
+    /// Passes over the samples once, with a row for each of the profile's own sites; the rest is done by row.
     pub(crate) fn of(profile: &Profile, clocks: &Clocks) -> Self {
         let samples = &profile.samples;
         let mut sites = Self {
             frames: Frames::of(profile),
             lives: Vec::new(),
             sites: Vec::new(),
-            of: HashMap::default(),
+            members: Vec::new(),
             main_module: None,
         };
-        let mut keys: HashMap<(Level, u32, u32, u32), u32, RandomState> = HashMap::default();
-        let mut running = vec![0_usize; profile.functions.len()];
+        let mut making = Making::default();
+        let none = Seen {
+            numbers: UNSEEN,
+            births: 0,
+            first: Nanos(u64::MAX),
+        };
+        let mut seen = vec![none; samples.sites().len()];
+        let short = clocks.step();
+        let mut mark = clocks.mark(Nanos(0));
         for id in samples.ids() {
-            let (stack, type_id) = (samples.stack(id), samples.type_id(id).0);
-            let numbers = match sites.of.get(&(stack, type_id)) {
-                Some(&numbers) => numbers,
-                None => sites.enter(profile, &mut keys, stack, type_id),
-            };
-            if let Import::Running(module) = sites.frames.own[stack.index()].importing {
-                running[module as usize] += 1;
+            let site = samples.site_id(id);
+            let of = &mut seen[site.index()];
+            if of.numbers == UNSEEN {
+                let site = samples.site(site);
+                of.numbers = sites.enter(profile, &mut making, site.stack, site.type_id.0);
             }
             let born = samples.time(id);
-            let birth = clocks.moment(born);
-            let life = match samples.freed(id) {
-                Some(freed) => clocks.moment(freed.max(born)),
-                None if samples.lifetime(id) == Lifetime::DiedYoung => birth,
+            of.births += 1;
+            of.first = of.first.min(born);
+            let death = match samples.freed(id) {
+                Some(freed) => {
+                    let freed = freed.max(born);
+                    if !mark.contains(&born.0) {
+                        mark = clocks.mark(born);
+                    }
+                    // Most objects die soon: they need no exact moments.
+                    if freed.0 < mark.end && freed.0 - born.0 <= short {
+                        continue;
+                    }
+                    clocks.moment(freed)
+                }
+                None if samples.lifetime(id) == Lifetime::DiedYoung => continue,
                 // On PyPy the lifetime of old objects is not known: this is the longest possible
                 // one.
                 None => [NEVER; 2],
             };
-            let lasts = life
-                .iter()
-                .zip(birth)
-                .any(|(death, birth)| death - birth >= SHORTEST);
-            let number = sites.lives.len() as u32;
-            if lasts {
+            let birth = clocks.moment(born);
+            let mut ages = death.iter().zip(birth).map(|(death, birth)| death - birth);
+            if ages.any(|age| age >= SHORTEST) {
                 sites.lives.push(Life {
                     sample: id,
                     birth,
-                    death: life,
+                    death,
                 });
             }
-            for site in numbers {
-                let site = &mut sites.sites[site as usize];
-                site.births += 1;
-                for (first, birth) in site.first.iter_mut().zip(birth) {
-                    *first = first.min(birth);
-                }
-                if lasts {
-                    site.lives.push(number);
-                }
+        }
+        sites.divide(profile, &seen, &making);
+        let mut running = vec![0_usize; profile.functions.len()];
+        for (site, of) in samples.sites().iter().zip(&seen) {
+            if let Import::Running(module) = sites.frames.own[site.stack.index()].importing {
+                running[module as usize] += of.births as usize;
             }
         }
         let main = running.iter().position(|&count| count * 2 > samples.len());
@@ -320,13 +352,53 @@ impl Sites {
         sites
     }
 
+    /// Says of each site which objects it has, and when its first was born.
+    fn divide(&mut self, profile: &Profile, seen: &[Seen], making: &Making) {
+        let of = |number: u32| making.numbers[number as usize].map(|site| site as usize);
+        for seen in seen.iter().filter(|seen| seen.numbers != UNSEEN) {
+            for site in of(seen.numbers) {
+                let site = &mut self.sites[site];
+                site.births += seen.births;
+                site.first = site.first.min(seen.first);
+            }
+        }
+        let sites_of = |life: &Life| of(seen[profile.samples.site_id(life.sample).index()].numbers);
+        for life in &self.lives {
+            for site in sites_of(life) {
+                self.sites[site].members.end += 1;
+            }
+        }
+        let mut before = 0;
+        for site in &mut self.sites {
+            let members = site.members.end;
+            site.members = before..before;
+            before += members;
+        }
+        self.members = vec![0; before as usize];
+        for (number, life) in (0..).zip(&self.lives) {
+            for site in sites_of(life) {
+                let end = &mut self.sites[site].members.end;
+                self.members[*end as usize] = number;
+                *end += 1;
+            }
+        }
+    }
+
+    /// The objects of a site that lived long enough: indexes into `lives`.
+    pub(crate) fn members(&self, site: &Site) -> &[u32] {
+        &self.members[site.members.start as usize..site.members.end as usize]
+    }
+
     fn enter(
         &mut self,
         profile: &Profile,
-        keys: &mut HashMap<(Level, u32, u32, u32), u32, RandomState>,
+        making: &mut Making,
         stack: NodeId,
         type_id: u32,
-    ) -> [u32; LEVELS.len()] {
+    ) -> u32 {
+        if let Some(&known) = making.of.get(&(stack, type_id)) {
+            return known;
+        }
         let place = |frame: u32| match profile.frames.get(frame as usize) {
             Some(frame) => (self.frames.group[frame.function as usize], frame.line),
             None => (u32::MAX, 0),
@@ -341,22 +413,23 @@ impl Sites {
                 Level::Caller => caller.map_or(u32::MAX, |caller| caller.frame),
                 Level::Inner => profile.stacks[stack.index()].frame,
             };
-            *keys
-                .entry((level, function, line, third))
-                .or_insert_with(|| {
-                    self.sites.push(Site {
-                        level,
-                        function,
-                        line,
-                        lives: Vec::new(),
-                        first: [NEVER; 2],
-                        births: 0,
-                    });
-                    self.sites.len() as u32 - 1
-                })
+            let key = (level, function, line, third);
+            *making.keys.entry(key).or_insert_with(|| {
+                self.sites.push(Site {
+                    level,
+                    function,
+                    line,
+                    members: 0..0,
+                    first: Nanos(u64::MAX),
+                    births: 0,
+                });
+                self.sites.len() as u32 - 1
+            })
         });
-        self.of.insert((stack, type_id), numbers);
-        numbers
+        making.numbers.push(numbers);
+        let number = making.numbers.len() as u32 - 1;
+        making.of.insert((stack, type_id), number);
+        number
     }
 
     /// The numbers of the sites to examine: each set of samples once, at its most general level.
@@ -366,17 +439,22 @@ impl Sites {
         order.sort_by_key(|&number| self.sites[number].level);
         order.retain(|&number| {
             let site = &self.sites[number];
-            let (first, last) = (site.lives.first(), site.lives.last());
+            let lives = self.members(site);
             let key = (
                 site.function,
                 site.births,
-                site.lives.len(),
-                first.copied(),
-                last.copied(),
+                lives.len() as u32,
+                lives.first().copied(),
+                lives.last().copied(),
             );
             seen.insert(key)
         });
         order
+    }
+
+    /// The first birth of any object of a site, even of a short-lived one.
+    pub(crate) fn first(&self, site: &Site, clocks: &Clocks) -> Moment {
+        clocks.moment(site.first)
     }
 
     /// Whether a module is being imported when this site allocates. Each module is imported once,

@@ -1,5 +1,7 @@
 //! A leak that several processes have, told once: the workers of a server run the same lines.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use super::Report;
@@ -29,10 +31,13 @@ pub(super) fn of(reports: &[Report]) -> Vec<Together> {
         .collect();
     found.sort_by(|one, other| other.1.grown.estimate.total_cmp(&one.1.grown.estimate));
     let mut all: Vec<Together> = Vec::new();
+    // By function: those of it in `all`.
+    let mut of_function: HashMap<(&str, &str), Vec<usize>> = HashMap::new();
     for (pid, finding) in found {
-        let same = all.iter_mut().find(|one| {
-            one.place.is_in_the_function_of(&finding.place) && !one.processes.contains(&pid)
-        });
+        let known = of_function.entry(finding.place.of_function()).or_default();
+        let mut known_of = known.iter().copied();
+        let same = known_of.find(|&one| !all[one].processes.contains(&pid));
+        let same = same.map(|one| &mut all[one]);
         match same {
             Some(one) => {
                 one.processes.push(pid);
@@ -41,13 +46,16 @@ pub(super) fn of(reports: &[Report]) -> Vec<Together> {
                 let both = one.per_minute.as_ref().zip(finding.per_minute.as_ref());
                 one.per_minute = both.map(|(one, other)| sum(one, other));
             }
-            None => all.push(Together {
-                place: finding.place.clone(),
-                processes: vec![pid],
-                held: finding.held,
-                grown: finding.grown,
-                per_minute: finding.per_minute,
-            }),
+            None => {
+                known.push(all.len());
+                all.push(Together {
+                    place: finding.place.clone(),
+                    processes: vec![pid],
+                    held: finding.held,
+                    grown: finding.grown,
+                    per_minute: finding.per_minute,
+                });
+            }
         }
     }
     all.sort_by(|one, other| other.grown.estimate.total_cmp(&one.grown.estimate));

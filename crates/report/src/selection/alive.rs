@@ -4,14 +4,14 @@
 //! excluding it. What a process has not freed, it loses when it ends. An object that died young at an
 //! unknown time was alive at no moment.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
 use std::ops::RangeInclusive;
 
 use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
 use nthbyte_profile::model::{Lifetime, Sample, Samples, Sampling, Shape};
+use nthbyte_profile::time_order::{Pass, TimeOrder};
 use nthbyte_profile::{Halves, Halving, Profile};
 
+use super::ends::Ends;
 use crate::estimate::{Estimator, Totals};
 
 /// A moment at which objects are alive or not.
@@ -82,6 +82,7 @@ impl Lives {
     }
 
     /// The same, of a sample that is not taken apart: for passes over all samples.
+    #[inline]
     fn life_of(&self, samples: &Samples, id: SampleId) -> Option<(Nanos, Option<Nanos>)> {
         let (from, freed, lifetime) = (samples.time(id), samples.freed(id), samples.lifetime(id));
         self.life(from, freed, lifetime, || samples.thread(id))
@@ -94,6 +95,7 @@ impl Lives {
     }
 
     /// The same, of a sample that is not taken apart.
+    #[inline]
     pub(crate) fn has(&self, samples: &Samples, id: SampleId, moment: Moment) -> bool {
         is_alive(moment, samples.lifetime(id), || self.life_of(samples, id))
     }
@@ -133,11 +135,13 @@ impl<'a> Alive<'a> {
     }
 
     /// Whether the sampled object was alive, whatever half it is of.
+    #[inline]
     pub(crate) fn has(&self, id: SampleId) -> bool {
         self.lives.has(&self.profile.samples, id, self.moment)
     }
 
     /// What a sample stands for of what was alive; `None` if it says nothing of it.
+    #[inline]
     pub(crate) fn totals(&self, id: SampleId) -> Option<&Totals> {
         self.has(id)
             .then(|| self.weights.get(self.profile, id, |halves| halves.second))
@@ -185,17 +189,35 @@ impl<T> Weights<T> {
         Self::Half(shapes.map(of).collect(), Halving::of(profile))
     }
 
-    /// What a sample stands for; `None` if it is not in the half, of which `half` gives the sample points.
-    fn get(&self, profile: &Profile, id: SampleId, half: fn(Halves) -> u32) -> Option<&T> {
-        let shape = profile.samples.shape_id(id).0 as usize;
+    /// The number of what a sample stands for; `None` if it is not in the half, of which `half` gives the sample points.
+    #[inline]
+    fn number(&self, profile: &Profile, id: SampleId, half: fn(Halves) -> u32) -> Option<u32> {
+        let shape = profile.samples.shape_id(id).0;
         match self {
-            Self::All(weights) => Some(&weights[shape]),
-            Self::Half(weights, halving) => {
+            Self::All(_) => Some(shape),
+            Self::Half(_, halving) => {
                 let points = half(halving.halves(profile, id));
                 let is_more = points > profile.samples.points(id) / 2;
-                (points > 0).then(|| &weights[shape][usize::from(is_more)])
+                // More than 2^31 shapes do not fit into memory.
+                (points > 0).then_some(shape << 1 | u32::from(is_more))
             }
         }
+    }
+
+    /// What a number stands for.
+    #[inline]
+    fn numbered(&self, number: u32) -> &T {
+        match self {
+            Self::All(weights) => &weights[number as usize],
+            Self::Half(weights, _) => &weights[(number >> 1) as usize][(number & 1) as usize],
+        }
+    }
+
+    /// What a sample stands for; `None` if it is not in the half.
+    #[inline]
+    fn get(&self, profile: &Profile, id: SampleId, half: fn(Halves) -> u32) -> Option<&T> {
+        let number = self.number(profile, id, half)?;
+        Some(self.numbered(number))
     }
 }
 
@@ -215,7 +237,8 @@ pub(super) fn most_alive(
     windows: impl IntoIterator<Item = RangeInclusive<Nanos>>,
 ) -> Option<Nanos> {
     let mut windows = windows.into_iter().peekable();
-    let mut steps = Steps::of(profile).peekable();
+    let order = TimeOrder::of(&profile.samples);
+    let mut steps = Steps::of(profile, &order).peekable();
     let mut most: Option<(f64, Nanos)> = None;
     let mut last = None;
     while let Some((from, alive)) = steps.next() {
@@ -231,6 +254,9 @@ pub(super) fn most_alive(
             }
             last = Some(end);
             windows.next();
+        }
+        if windows.peek().is_none() {
+            break;
         }
     }
     most.map(|(_, time)| time).or_else(|| {
@@ -249,14 +275,12 @@ struct Steps<'a> {
     profile: &'a Profile,
     lives: Lives,
     weights: Weights<Live>,
-    /// The samples in the order of their times, if that is not their own.
-    order: Option<Vec<SampleId>>,
-    /// How many of them are looked at.
-    next: u32,
-    /// The next one of the half, if it is known: when it was allocated and freed.
-    born: Option<(Nanos, Option<Nanos>, SampleId, Live)>,
-    /// The ends of those that are alive: few at a time, of most programs.
-    dead: BinaryHeap<Reverse<End>>,
+    /// The samples that are not looked at yet, in the order of their times.
+    pass: Pass<'a>,
+    /// The next one of the half, if it is known: when it was allocated and freed, and its weight.
+    born: Option<(Nanos, Option<Nanos>, SampleId, u32)>,
+    /// The ends of those that are alive, with their weights.
+    dead: Ends,
     alive: Live,
 }
 
@@ -267,49 +291,8 @@ struct Live {
     variance: f64,
 }
 
-/// The end of an object that is alive.
-#[derive(Clone, Copy)]
-struct End {
-    time: Nanos,
-    id: SampleId,
-    of: Live,
-}
-
-impl End {
-    fn order(&self) -> (Nanos, SampleId) {
-        (self.time, self.id)
-    }
-}
-
-impl PartialEq for End {
-    fn eq(&self, other: &Self) -> bool {
-        self.order() == other.order()
-    }
-}
-
-impl Eq for End {}
-
-impl PartialOrd for End {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for End {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.order().cmp(&other.order())
-    }
-}
-
 impl<'a> Steps<'a> {
-    fn of(profile: &'a Profile) -> Self {
-        let samples = &profile.samples;
-        let order = (!samples.ids().is_sorted_by_key(|id| samples.time(id))).then(|| {
-            // Nearly sorted already, which a stable sort is fast with.
-            let mut order: Vec<SampleId> = samples.ids().collect();
-            order.sort_by_key(|id| samples.time(*id));
-            order
-        });
+    fn of(profile: &'a Profile, order: &'a TimeOrder) -> Self {
         let weight = |sampling: &Sampling, shape: Shape| {
             let weight = sampling.weight(&shape);
             Live {
@@ -321,10 +304,9 @@ impl<'a> Steps<'a> {
             profile,
             lives: Lives::of(profile),
             weights: Weights::of(profile, true, weight),
-            order,
-            next: 0,
+            pass: order.pass(&profile.samples),
             born: None,
-            dead: BinaryHeap::new(),
+            dead: Ends::new(),
             alive: Live::default(),
         }
     }
@@ -332,14 +314,16 @@ impl<'a> Steps<'a> {
     /// When the next object of the half is allocated.
     fn next_born(&mut self) -> Option<Nanos> {
         let samples = &self.profile.samples;
-        while self.born.is_none() && (self.next as usize) < samples.len() {
-            let at = self.next;
-            let ordered = self.order.as_ref().map(|order| order[at as usize]);
-            let id = ordered.unwrap_or(SampleId(at));
-            self.next += 1;
-            if let Some((from, to)) = self.lives.life_of(samples, id) {
-                let of = self.weights.get(self.profile, id, |halves| halves.first);
-                self.born = of.map(|&of| (from, to, id, of));
+        while self.born.is_none()
+            && let Some((time, id)) = self.pass.next()
+        {
+            let (freed, lifetime) = (samples.freed(id), samples.lifetime(id));
+            let life = self
+                .lives
+                .life(time, freed, lifetime, || samples.thread(id));
+            if let Some((from, to)) = life {
+                let of = self.weights.number(self.profile, id, |halves| halves.first);
+                self.born = of.map(|of| (from, to, id, of));
             }
         }
         self.born.map(|(from, ..)| from)
@@ -350,23 +334,22 @@ impl Iterator for Steps<'_> {
     type Item = (Nanos, f64);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let dead = self.dead.peek().map(|Reverse(end)| end.time);
+        let dead = self.dead.first();
         let now = self.next_born().into_iter().chain(dead).min()?;
         while self.next_born().is_some_and(|from| from <= now) {
-            if let Some((_, to, id, of)) = self.born.take() {
+            if let Some((_, to, id, number)) = self.born.take() {
+                let of = self.weights.numbered(number);
                 self.alive.bytes += of.bytes;
                 self.alive.variance += of.variance;
                 if let Some(time) = to {
-                    self.dead.push(Reverse(End { time, id, of }));
+                    self.dead.push((time, id, number));
                 }
             }
         }
-        while let Some(Reverse(end)) = self.dead.peek().copied()
-            && end.time <= now
-        {
-            self.alive.bytes -= end.of.bytes;
-            self.alive.variance -= end.of.variance;
-            self.dead.pop();
+        while let Some((.., number)) = self.dead.pop_until(now) {
+            let of = self.weights.numbered(number);
+            self.alive.bytes -= of.bytes;
+            self.alive.variance -= of.variance;
         }
         let Live { bytes, variance } = self.alive;
         Some((now, bytes - variance.max(0.0).sqrt()))

@@ -7,6 +7,7 @@
 //! selected part of it.
 
 mod alive;
+mod ends;
 mod place;
 mod resident;
 mod work;

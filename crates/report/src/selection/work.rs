@@ -5,8 +5,9 @@
 //! period. If every allocation was recorded, it is exact.
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
+use nthbyte_profile::event::{Nanos, ThreadId};
 use nthbyte_profile::model::{Lifetime, ProcessId, Sample};
+use nthbyte_profile::time_order::TimeOrder;
 
 /// The clocks of all processes.
 pub(super) struct Work {
@@ -37,13 +38,11 @@ impl Work {
         let mut processes: Vec<Clock> = Vec::new();
         processes.resize_with(profile.processes.len().max(1), Clock::default);
         let process = |thread: ThreadId| profile.process_of(thread).index();
-        let mut ids: Vec<SampleId> = samples.ids().collect();
-        ids.sort_by_key(|id| samples.time(*id));
-        for id in ids {
+        for (time, id) in TimeOrder::of(samples).pass(samples) {
             let clock = &mut processes[process(samples.thread(id))];
             let before = clock.samples.last().map_or(0.0, |last| last.bytes);
             clock.samples.push(Mark {
-                time: samples.time(id),
+                time,
                 bytes: before + weights[samples.shape_id(id).0 as usize].bytes,
                 own: samples.size(id) as f64,
             });
