@@ -174,7 +174,7 @@ impl Finding {
         is_all_reused
             && keeps
             && !self.drops()
-            && !self.place.is_in_the_function_of(&other.place)
+            && self.place.of_function() != other.place.of_function()
             && TAKES * self.grown.estimate >= other.grown.estimate
     }
 
