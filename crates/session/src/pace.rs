@@ -56,10 +56,10 @@ pub const SHORTEST_NATIVE_PERIOD: u64 = 256 << 10;
 pub const SHARE: f64 = 0.005;
 const AIM: f64 = 0.9 * SHARE;
 /// CPU time beyond the share, in nanoseconds, that sampling may take once. It lets programs of a second, and the start of all
-/// others, have short periods: without it, two runs of a second tell only what has doubled.
-const START: f64 = 14e6;
+/// others, have short periods.
+const START: f64 = 6e6;
 /// What is left of it is spent at this time constant, in nanoseconds of CPU time.
-const START_TIME: f64 = 0.7e9;
+const START_TIME: f64 = 0.5e9;
 
 /// Samples a second that are allowed whatever the CPU time is, and whatever else is in the file (time samples, collections): a
 /// service that waits most of the time would otherwise have few, although nobody notices their cost. As there are steps of
