@@ -4,7 +4,7 @@
 //! blocks of its neighbourhood: those of its size in its arena, divided by the live blocks there. The sampled blocks stand
 //! for the others, as always; a sampled block itself lies elsewhere, so the arena in which it would lie is recorded with it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use foldhash::fast::RandomState;
 use nthbyte_profile::composition::Occupancy;
@@ -57,12 +57,12 @@ struct Sum {
 }
 
 /// By stack and by the size of the blocks.
-type Sums = HashMap<(NodeId, u32), Sum, RandomState>;
+type Sums = BTreeMap<(NodeId, u32), Sum>;
 
 pub(super) fn of(profile: &Profile, moment: &Moment<'_>, most: usize) -> Option<Holders> {
     let mut holders: Option<Holders> = None;
     let mut sums = Sums::default();
-    let mut free: HashMap<u32, f64, RandomState> = HashMap::default();
+    let mut free: BTreeMap<u32, f64> = BTreeMap::new();
     for one in &moment.processes {
         let Some(surveyed) = surveyed(profile, one) else {
             continue;
@@ -148,15 +148,11 @@ fn add(profile: &Profile, process: ProcessId, surveyed: &Composition, sums: &mut
 /// The line of a stack; `None` without a frame.
 type Line = Option<(u32, u32)>;
 
-fn ranked(
-    profile: &Profile,
-    sums: &Sums,
-    free: &HashMap<u32, f64, RandomState>,
-    most: usize,
-) -> Vec<Holder> {
+fn ranked(profile: &Profile, sums: &Sums, free: &BTreeMap<u32, f64>, most: usize) -> Vec<Holder> {
     let frames = Frames::of(profile);
-    let mut lines: HashMap<(u32, Line), Sum, RandomState> = HashMap::default();
-    let mut sizes: HashMap<u32, Moments, RandomState> = HashMap::default();
+    // Sums are taken in one order, so that they are the same each time.
+    let mut lines: BTreeMap<(u32, Line), Sum> = BTreeMap::new();
+    let mut sizes: BTreeMap<u32, Moments> = BTreeMap::new();
     let mut all = Totals::default();
     for (&(stack, block), sum) in sums {
         let line = (stack != NodeId::ROOT).then(|| {
@@ -169,7 +165,7 @@ fn ranked(
         sizes.entry(block).or_default().add(&sum.held);
         all.add(&sum.live);
     }
-    let mut holders: HashMap<Line, Sum, RandomState> = HashMap::default();
+    let mut holders: BTreeMap<Line, Sum> = BTreeMap::new();
     for ((block, line), sum) in lines {
         let of = holders.entry(line).or_default();
         let free = free.get(&block).copied().unwrap_or(0.0);
