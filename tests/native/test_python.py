@@ -135,7 +135,12 @@ for _ in range(100):
     _profile(interpreter, tmp_path, program, "--every", "64K")
     rows = _rows(tmp_path, "function", "--domain", "native")
     assert is_near(rows["in_thread"]["total_bytes"], 200_000_000)
-    assert is_near(rows["[no Python frame]"]["total_bytes"], 25_000_000), rows
+    outside = rows["[no Python frame]"]["total_bytes"]
+    if interpreter.is_pypy:
+        # Some small blocks of its own have no frame either: a megabyte or two.
+        assert outside["high"] >= 25_000_000 and outside["low"] < 28_000_000, rows
+    else:
+        assert is_near(outside, 25_000_000), rows
 
 
 def test_names_of_threads(cpython: Interpreter, tmp_path: Path) -> None:
