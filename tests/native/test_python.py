@@ -136,11 +136,8 @@ for _ in range(100):
     rows = _rows(tmp_path, "function", "--domain", "native")
     assert is_near(rows["in_thread"]["total_bytes"], 200_000_000)
     outside = rows["[no Python frame]"]["total_bytes"]
-    if interpreter.is_pypy:
-        # Some small blocks of its own have no frame either: a megabyte or two.
-        assert outside["high"] >= 25_000_000 and outside["low"] < 28_000_000, rows
-    else:
-        assert is_near(outside, 25_000_000), rows
+    # A megabyte or two of PyPy's own small blocks have no frame either.
+    assert outside["low"] <= 25_000_000 + 3_000_000 * interpreter.is_pypy and outside["high"] >= 25_000_000
 
 
 def test_names_of_threads(cpython: Interpreter, tmp_path: Path) -> None:
