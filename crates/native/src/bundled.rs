@@ -7,18 +7,15 @@
 //!
 //! What mimalloc maps in such a call is not the program's: its blocks are sampled.
 
-use std::arch::naked_asm;
 use std::ffi::{CStr, c_void};
-use std::mem::offset_of;
 use std::ptr::null_mut;
+use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
-use nthbyte_requests::blocks::{BLOCKS, Blocks};
-use nthbyte_requests::pages::PAGE_SHIFT;
 use nthbyte_session::native::Kind;
 
-use crate::calls::{self, count_of_page, record_block};
+use crate::calls::{self, pass_on_unless_in_page, record_block};
+use crate::entry::with_caller;
 use crate::objects::{Object, gnu_hash};
 use crate::thread::{self, Busy, Thread};
 use crate::{mappings, sampler};
@@ -36,88 +33,51 @@ const FREE: usize = 2;
 /// The library's functions. They are known before the first slot leads here.
 static FOUND: [AtomicPtr<c_void>; NAMES.len()] =
     [const { AtomicPtr::new(null_mut()) }; NAMES.len()];
-/// The library's [`Object::dynamic`]; 0 before there is one.
-static LIBRARY: AtomicUsize = AtomicUsize::new(0);
-
-/// The functions of the library, by number.
-pub struct Bundled([usize; NAMES.len()]);
-
-impl Bundled {
-    /// `None` if the object does not define all of them, or is not the first one that does.
-    ///
-    /// # Safety
-    /// The object is loaded, and this thread has the turn to change slots.
-    pub unsafe fn of(object: &Object) -> Option<Self> {
-        let mut functions = [0; NAMES.len()];
-        for (place, name) in functions.iter_mut().zip(NAMES) {
-            // SAFETY: by the contract.
-            let function = unsafe { object.definition(name, gnu_hash(name)) }?;
-            *place = Some(function as usize).filter(|&address| address != 0)?;
+/// Makes an object's functions the library's, if there is none yet. Returns whether they are: no two objects that are loaded define a
+/// function at one address.
+///
+/// # Safety
+/// The object is loaded, and this thread has the turn to change slots.
+pub unsafe fn is_library(object: &Object) -> bool {
+    let mut functions = [null_mut(); NAMES.len()];
+    for (place, name) in functions.iter_mut().zip(NAMES) {
+        // SAFETY: by the contract.
+        match unsafe { object.definition(name, gnu_hash(name)) } {
+            Some(function) if !function.is_null() => *place = function,
+            _ => return false,
         }
-        if LIBRARY.load(Relaxed) == 0 {
-            for (place, function) in FOUND.iter().zip(functions) {
-                place.store(function as *mut c_void, Release);
-            }
-            LIBRARY.store(object.dynamic.start, Relaxed);
+    }
+    if FOUND[MALLOC].load(Relaxed).is_null() {
+        for (place, function) in FOUND.iter().zip(functions) {
+            place.store(function, Release);
         }
-        // Another library may lie where the first one was.
-        let known = FOUND.each_ref().map(|place| place.load(Relaxed) as usize);
-        (LIBRARY.load(Relaxed) == object.dynamic.start && known == functions)
-            .then_some(Self(functions))
     }
-
-    /// This library's function for a slot that holds `value`; `None` if the slot stays as it is.
-    pub fn own(&self, value: usize) -> Option<usize> {
-        let own = [
-            malloc_aligned as *const (),
-            realloc_aligned as *const (),
-            free as *const (),
-        ];
-        let at = self.0.iter().position(|&function| function == value)?;
-        Some(own[at] as usize)
-    }
+    FOUND.each_ref().map(|place| place.load(Relaxed)) == functions
 }
 
-/// `arrow_mi_malloc_aligned`.
-#[unsafe(naked)]
-unsafe extern "C" fn malloc_aligned(size: usize, alignment: usize) -> *mut c_void {
-    naked_asm!(
-        "mov rdx, qword ptr [rsp]",
-        "jmp {slow}",
-        slow = sym malloc_from,
-    )
+/// This module's function in place of the library's function with this address; `None` if it is none of them.
+pub fn replacement(address: usize) -> Option<usize> {
+    let own = [
+        malloc_aligned as *const (),
+        realloc_aligned as *const (),
+        free as *const (),
+    ];
+    let is_found = |place: &AtomicPtr<c_void>| place.load(Relaxed) as usize == address;
+    let at = FOUND.iter().position(is_found)?;
+    Some(own[at] as usize)
 }
 
-/// `arrow_mi_realloc_aligned`.
-#[unsafe(naked)]
-unsafe extern "C" fn realloc_aligned(
-    block: *mut c_void,
-    size: usize,
-    alignment: usize,
-) -> *mut c_void {
-    naked_asm!(
-        "mov rcx, qword ptr [rsp]",
-        "jmp {slow}",
-        slow = sym realloc_from,
-    )
+with_caller! {
+    /// `arrow_mi_malloc_aligned`.
+    malloc_aligned(size: usize, alignment: usize) -> *mut c_void = "rdx", malloc_from;
+    /// `arrow_mi_realloc_aligned`.
+    realloc_aligned(block: *mut c_void, size: usize, alignment: usize) -> *mut c_void = "rcx", realloc_from;
 }
 
 /// `arrow_mi_free`.
 #[unsafe(naked)]
 unsafe extern "C" fn free(block: *mut c_void) {
-    naked_asm!(
-        count_of_page!(),
-        "jne 2f",
-        "jmp qword ptr [rip + {found} + {offset}]",
-        "2:",
-        "jmp {in_page}",
-        shift = const PAGE_SHIFT,
-        blocks = sym BLOCKS,
-        pages = const offset_of!(Blocks, pages),
-        found = sym FOUND,
-        offset = const FREE * size_of::<usize>(),
-        in_page = sym free_in_page,
-    )
+    pass_on_unless_in_page!(FOUND, FREE * size_of::<usize>(), free_in_page)
 }
 
 unsafe extern "C" fn malloc_from(size: usize, alignment: usize, caller: usize) -> *mut c_void {

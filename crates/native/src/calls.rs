@@ -4,14 +4,12 @@
 //! it, so there a small request is enlarged to [`LEAST`] if it is sampled, and `free` sees in that word that a smaller block
 //! is not sampled. Blocks of `LEAST` bytes or more lie where they would lie without this library.
 
-use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nthbyte_requests::blocks::{BLOCKS, Blocks};
-use nthbyte_requests::pages::PAGE_SHIFT;
+use nthbyte_requests::blocks::BLOCKS;
 use nthbyte_session::native::{Kind, NOT_INTERESTED, Request};
 
 use crate::replaced::{REPLACED, Replaced};
@@ -42,8 +40,29 @@ macro_rules! count_of_page {
          cmp byte ptr [rcx + rax], 0"
     };
 }
-#[cfg(not(test))]
 pub(crate) use count_of_page;
+
+/// The body of a function that frees: jumps to the function whose address is `offset` bytes behind a variable, or to `in_page` if a
+/// sampled block may be in the block's page. Keeps the arguments.
+macro_rules! pass_on_unless_in_page {
+    ($variable:path, $offset:expr, $in_page:path) => {
+        std::arch::naked_asm!(
+            $crate::calls::count_of_page!(),
+            "jne 2f",
+            "jmp qword ptr [rip + {variable} + {offset}]",
+            "2:",
+            "jmp {in_page}",
+            shift = const nthbyte_requests::pages::PAGE_SHIFT,
+            blocks = sym nthbyte_requests::blocks::BLOCKS,
+            pages = const std::mem::offset_of!(nthbyte_requests::blocks::Blocks, pages),
+            variable = sym $variable,
+            offset = const $offset,
+            in_page = sym $in_page,
+        )
+    };
+}
+#[cfg(not(test))]
+pub(crate) use pass_on_unless_in_page;
 
 /// `malloc`.
 pub unsafe extern "C" fn malloc(size: usize, caller: usize) -> *mut c_void {
@@ -201,19 +220,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
 /// `free` of a block that seems to be small, while such a block may be a sampled one.
 #[unsafe(naked)]
 pub unsafe extern "C" fn free_of_any_size(block: *mut c_void) {
-    naked_asm!(
-        count_of_page!(),
-        "jne 2f",
-        "jmp qword ptr [rip + {replaced} + {offset}]",
-        "2:",
-        "jmp {slow}",
-        shift = const PAGE_SHIFT,
-        blocks = sym BLOCKS,
-        pages = const offset_of!(Blocks, pages),
-        replaced = sym REPLACED,
-        offset = const offset_of!(Replaced, free),
-        slow = sym free,
-    )
+    pass_on_unless_in_page!(REPLACED, offset_of!(Replaced, free), free)
 }
 
 /// What the replaced allocator is asked for, for a request that is sampled.

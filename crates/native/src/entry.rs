@@ -165,12 +165,11 @@ pub unsafe extern "C" fn first_resize(block: *mut c_void, size: usize) -> *mut c
 
 /// Defines functions that pass the return address to another function, as its last argument.
 macro_rules! with_caller {
-    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $register:literal, $slow:path;)*) => {$(
-        $(#[$doc])*
-        #[unsafe(no_mangle)]
+    ($($(#[$attribute:meta])* $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $register:literal, $slow:path;)*) => {$(
+        $(#[$attribute])*
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
-            naked_asm!(
+            std::arch::naked_asm!(
                 concat!("mov ", $register, ", qword ptr [rsp]"),
                 "jmp {slow}",
                 slow = sym $slow,
@@ -179,18 +178,26 @@ macro_rules! with_caller {
     )*};
 }
 
+pub(crate) use with_caller;
+
 with_caller! {
     /// `posix_memalign`.
+    #[unsafe(no_mangle)]
     posix_memalign(place: *mut *mut c_void, alignment: usize, size: usize) -> i32 = "rcx", aligned::posix_memalign;
     /// `aligned_alloc`.
+    #[unsafe(no_mangle)]
     aligned_alloc(alignment: usize, size: usize) -> *mut c_void = "rdx", aligned::aligned_alloc;
     /// `memalign`.
+    #[unsafe(no_mangle)]
     memalign(alignment: usize, size: usize) -> *mut c_void = "rdx", aligned::memalign;
     /// `valloc`.
+    #[unsafe(no_mangle)]
     valloc(size: usize) -> *mut c_void = "rsi", aligned::valloc;
     /// `pvalloc`.
+    #[unsafe(no_mangle)]
     pvalloc(size: usize) -> *mut c_void = "rsi", aligned::pvalloc;
     /// `mremap`. Its fifth argument is only there with one flag; it is passed on in any case.
+    #[unsafe(no_mangle)]
     mremap(start: *mut c_void, old: usize, new: usize, flags: i32, to: *mut c_void) -> *mut c_void
         = "r9", mappings::mremap;
 }

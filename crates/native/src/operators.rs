@@ -15,14 +15,11 @@
 
 use std::arch::naked_asm;
 use std::ffi::c_void;
-use std::mem::offset_of;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nthbyte_requests::blocks::{BLOCKS, Blocks};
-use nthbyte_requests::pages::PAGE_SHIFT;
 use nthbyte_session::native::Kind;
 
-use crate::calls::count_of_page;
+use crate::calls::pass_on_unless_in_page;
 use crate::functions::Function;
 use crate::replaced::FOUND;
 use crate::{calls, sampler, thread};
@@ -93,19 +90,7 @@ macro_rules! delete {
         $(#[$doc])*
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name(block: *mut c_void, second: usize, third: usize) {
-            naked_asm!(
-                count_of_page!(),
-                "jne 2f",
-                "jmp qword ptr [rip + {found} + {offset}]",
-                "2:",
-                "jmp {in_page}",
-                shift = const PAGE_SHIFT,
-                blocks = sym BLOCKS,
-                pages = const offset_of!(Blocks, pages),
-                found = sym FOUND,
-                offset = const Function::$function as usize * size_of::<usize>(),
-                in_page = sym $in_page,
-            )
+            pass_on_unless_in_page!(FOUND, Function::$function as usize * size_of::<usize>(), $in_page)
         }
 
         unsafe extern "C" fn $in_page(block: *mut c_void, second: usize, third: usize) {

@@ -31,7 +31,6 @@ use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use crate::bundled::Bundled;
 use crate::definitions::{self, linker};
 use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS};
 use crate::handles::{self, UNLOADED};
@@ -39,7 +38,7 @@ use crate::objects::{self, Object, Slot, gnu_hash, table_of_handle};
 use crate::replaced::FOUND;
 use crate::slot_pages::SlotPages;
 use crate::turn::Turn;
-use crate::{calls, entry, operators, replaced, turn};
+use crate::{bundled, calls, entry, operators, replaced, turn};
 
 /// The address of this library's own function.
 fn own(function: Function) -> usize {
@@ -368,7 +367,7 @@ impl Pass {
             };
             // SAFETY: by the contract; the slots are the object's own, and this thread has the turn.
             unsafe {
-                let bundled = Bundled::of(object);
+                let has_bundled = bundled::is_library(object);
                 object.for_each_slot(|slot| {
                     let value = AtomicUsize::from_ptr(slot.place).load(Relaxed);
                     let reached = self.function_of(object, slot, value, |at| {
@@ -376,7 +375,8 @@ impl Pass {
                             && (!known.defined_again[at] || self.is_first_at_start(object, at))
                     });
                     let own = reached.map(|at| self.own[at]);
-                    let own = own.or_else(|| bundled.as_ref()?.own(value));
+                    let own =
+                        own.or_else(|| has_bundled.then(|| bundled::replacement(value)).flatten());
                     if let Some(own) = own
                         && pages.replace(slot.place, value, own)
                     {
