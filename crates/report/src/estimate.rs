@@ -189,9 +189,8 @@ impl Totals {
             .collect()
     }
 
-    /// The sum over all samples.
-    pub(crate) fn of_all(profile: &Profile) -> Self {
-        let shapes = Self::of_shapes(profile);
+    /// The sum over all samples. `shapes`: the totals of each shape.
+    pub(crate) fn of_all(profile: &Profile, shapes: &[Self]) -> Self {
         let mut all = Self::default();
         for id in profile.samples.ids() {
             all.add(&shapes[profile.samples.shape_id(id).0 as usize]);

@@ -76,13 +76,14 @@ impl<'a> Analysis<'a> {
         let lifetimes = profile.lifetimes();
         let knows_frees = lifetimes == Lifetimes::All;
         let sites = Sites::of(profile, &clocks);
-        let all = Totals::of_all(profile);
+        let totals = Totals::of_shapes(profile);
+        let all = Totals::of_all(profile, &totals);
         let closing = clocks.closing();
         let chains = containers::chains(profile, &sites.frames, &clocks, closing);
         let mut analysis = Self {
             profile,
             weights: profile.shape_weights(),
-            totals: Totals::of_shapes(profile),
+            totals,
             longest_period: periods::longest(profile),
             closing,
             containers: chains

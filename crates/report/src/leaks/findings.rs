@@ -88,7 +88,7 @@ pub struct Finding {
     /// Other functions that allocate for the same leak: callers and callees at these lines.
     pub parts: Vec<Part>,
     /// Lines that allocated blocks which CPython used again without freeing them, probably for objects of this leak. Their growth
-    /// is in `grown` and `per_minute`.
+    /// is in `grown` and `per_minute`, and what they hold in `held` and `per_mib`.
     pub taken_over: Vec<Part>,
     /// The container that grows, if it is one.
     pub container: Option<Container>,

@@ -200,7 +200,8 @@ impl Frames {
             .collect();
         let in_file: Vec<bool> = functions
             .clone()
-            .map(|function| !is_made(&function.file) && stands_for(&function.file).is_none())
+            .zip(&made)
+            .map(|(function, &made)| !made && stands_for(&function.file).is_none())
             .collect();
         let imports: Vec<bool> = functions
             .map(|function| function.file.starts_with("<frozen importlib._bootstrap"))

@@ -128,7 +128,8 @@ fn slack(shape: &Shape, totals: &Totals) -> Moments {
 
 /// The estimator for sums over all samples.
 pub(super) fn estimator(profile: &Profile) -> Estimator {
-    Estimator::new(profile, &Totals::of_all(profile))
+    let shapes = Totals::of_shapes(profile);
+    Estimator::new(profile, &Totals::of_all(profile, &shapes))
 }
 
 /// The largest request that a process's heap serves itself.
