@@ -57,14 +57,9 @@ pub fn file(data: &[u8]) {
 }
 
 /// Reads a block whose checksums are right, after a header that is: gets past them, to the
-/// columns. In each version of the format.
+/// columns.
 pub fn block(body: &[u8]) {
-    block_after(HEADER, body);
-    block_after(HEADER_OF_VERSION_1, body);
-}
-
-fn block_after(header: &[u8], body: &[u8]) {
-    let mut data = header.to_vec();
+    let mut data = HEADER.to_vec();
     data.extend(framed(body));
     // A block that is there twice, and one that is whole, after it.
     data.extend(framed(body));
@@ -92,6 +87,3 @@ pub fn framed(body: &[u8]) -> Vec<u8> {
 
 /// The header of a profile in which nothing happened.
 pub const HEADER: &[u8] = include_bytes!("corpus/file/empty");
-
-/// The same in version 1.
-pub const HEADER_OF_VERSION_1: &[u8] = include_bytes!("corpus/file/empty-version-1");

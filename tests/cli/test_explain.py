@@ -13,8 +13,6 @@ import pytest
 from harness import COMMAND, Interpreter, cpythons, report, run, summary
 from leaks import planted
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-
 # `churn` makes what dies young, `keep` what stays; `cycle` makes the containers that the collector finds alive.
 PROGRAM = """
 import gc
@@ -180,13 +178,6 @@ def test_a_killed_program(cpython: Interpreter, tmp_path: Path) -> None:
     assert done.status == -signal.SIGKILL
     found = explain("app.nthb", folder=tmp_path)
     assert next(iter(found)) == "incomplete"
-
-
-@pytest.mark.parametrize("name", ["cpython", "pypy", "cut"])
-def test_files_of_version_1(name: str, tmp_path: Path) -> None:
-    profile = ROOT / f"crates/profile/tests/version1/{name}.nthb"
-    found = explain(profile, folder=tmp_path)
-    assert ("incomplete" in found) == (name == "cut")
 
 
 def test_every_allocation_recorded(tmp_path: Path) -> None:

@@ -67,7 +67,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let bytes = with_everything()?;
     fs::write(files.join("everything"), &bytes)?;
-    fs::write(blocks.join("everything"), &bytes[empty.len() + HEADER..])?;
+    let header = Writer::new(Vec::new(), &Synthetic::default().meta())?;
+    let block = header.get_ref().len() + HEADER;
+    fs::write(blocks.join("everything"), &bytes[block..])?;
     fs::write(files.join("headers"), headers(&empty))?;
     Ok(())
 }

@@ -251,7 +251,6 @@ pub struct Meta {
     pub started_unix_nanos: u64,
     /// The sources at the session's start. A [`SourceId`](crate::event::SourceId) is an index into
     /// this.
-    #[serde(default)]
     pub sources: Vec<Source>,
     /// Seed of the distances.
     #[serde(default)]
@@ -265,26 +264,10 @@ pub struct Meta {
 pub const READS_ARE_FORBIDDEN: &str =
     "this system forbids a process to read itself (process_vm_readv)";
 
-/// The description of sources in version 1.
-#[derive(Deserialize)]
-struct Version1 {
-    period: u64,
-    distances: Distances,
-    method: Method,
-    #[serde(default)]
-    cpu_hz: Option<u32>,
-}
-
 impl Meta {
-    /// Parses the description in a file of this version; `None` if it is not valid.
-    pub(crate) fn parse(version: u32, json: &[u8]) -> Option<Self> {
-        let mut meta: Self = serde_json::from_slice(json).ok()?;
-        if version == 1 {
-            let old: Version1 = serde_json::from_slice(json).ok()?;
-            let hz = Some(old.cpu_hz.unwrap_or(0));
-            meta.sources = Source::of_session(old.method, old.distances, old.period, hz);
-        }
-        Some(meta)
+    /// Parses the description in a file; `None` if it is not valid.
+    pub(crate) fn parse(json: &[u8]) -> Option<Self> {
+        serde_json::from_slice(json).ok()
     }
 
     fn first(&self, unit: Unit) -> Option<&Source> {

@@ -8,7 +8,7 @@ use crate::checksums::Checksums;
 use crate::event::Event;
 use crate::format::block::{HEADER, Header, MAGIC as BLOCK_MAGIC, Unpacker};
 use crate::format::decode::Decoder;
-use crate::format::{Firsts, MAGIC, MAX_META, VERSION};
+use crate::format::{Firsts, MAGIC, MAX_META, VERSION, VERSION_IN_DEVELOPMENT};
 use crate::meta::Meta;
 use crate::model::Damage;
 use crate::window::Window;
@@ -30,6 +30,9 @@ pub enum ReadError {
         "the profile has format version {0}, and this nthbyte reads up to {VERSION}: use a newer nthbyte"
     )]
     Newer(u32),
+    /// A development version wrote the profile, before the first release.
+    #[error("the profile was made by a development version of nthbyte: record it again")]
+    Development,
     /// The header cannot be read. Without it the file cannot be decoded.
     #[error("the profile's header is damaged: {0}")]
     Header(&'static str),
@@ -41,7 +44,6 @@ pub enum ReadError {
 /// the file. A block that cannot be read is skipped and noted in [`damage`](Self::damage).
 pub struct Reader<R: Read> {
     window: Window<R>,
-    version: u32,
     meta: Meta,
     tick: u32,
     unpacker: Unpacker,
@@ -90,8 +92,10 @@ impl<R: Read> Reader<R> {
             Ok::<_, ReadError>(u32::from_le_bytes(bytes.try_into().expect("four bytes")))
         };
         let version = word(8)?;
-        if version > VERSION {
-            return Err(ReadError::Newer(version));
+        match version {
+            VERSION_IN_DEVELOPMENT => return Err(ReadError::Development),
+            newer if newer > VERSION => return Err(ReadError::Newer(newer)),
+            _ => {}
         }
         let tick = word(12)?;
         let meta = word(16)? as usize;
@@ -109,14 +113,13 @@ impl<R: Read> Reader<R> {
             return Err(ReadError::Header("its checksum is wrong"));
         }
         let meta_bytes = &checked[20..];
-        let meta = Meta::parse(version, meta_bytes).ok_or(ReadError::Header(
+        let meta = Meta::parse(meta_bytes).ok_or(ReadError::Header(
             "its description of the session makes no sense",
         ))?;
         let len = header.len();
         window.consume(len);
         Ok(Self {
             window,
-            version,
             meta,
             tick,
             unpacker: Unpacker::default(),
@@ -183,13 +186,10 @@ impl<R: Read> Reader<R> {
                 return Ok(None);
             };
             let Self {
-                window,
-                unpacker,
-                version,
-                ..
+                window, unpacker, ..
             } = self;
             let body = &window.peek(HEADER + header.body)?[HEADER..];
-            let found = unpacker.unpack(*version, body);
+            let found = unpacker.unpack(body);
             self.window.consume(HEADER + header.body);
             match found {
                 Ok(firsts) if !firsts.follows(self.next) => {
@@ -260,7 +260,6 @@ impl<R: Read> Reader<R> {
         self.unpacked += columns.iter().map(|of| of.len() as u64).sum::<u64>();
         let Self {
             unpacker,
-            version,
             next,
             tick,
             damage,
@@ -270,7 +269,7 @@ impl<R: Read> Reader<R> {
             offset,
             firsts,
             gap,
-            decoder: Decoder::new(*version, *tick, firsts, unpacker.columns()),
+            decoder: Decoder::new(*tick, firsts, unpacker.columns()),
             next,
             damage,
         }
@@ -369,6 +368,6 @@ impl<'a> Block<'a> {
             });
         }
         // All events of the block up to this point were read; there are no more.
-        self.decoder = Decoder::new(1, 1, *self.next, [&[]; crate::format::COLUMNS]);
+        self.decoder = Decoder::new(1, *self.next, [&[]; crate::format::COLUMNS]);
     }
 }

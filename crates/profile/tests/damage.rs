@@ -105,6 +105,8 @@ fn what_is_not_a_profile_is_refused() {
     let mut newer = entry::HEADER.to_vec();
     newer[8] = 3;
     assert!(matches!(read(&newer), ReadError::Newer(3)));
+    newer[8] = 2;
+    assert!(matches!(read(&newer), ReadError::Development));
     let mut damaged = entry::HEADER.to_vec();
     damaged[40] ^= 1;
     assert!(matches!(read(&damaged), ReadError::Header(_)));
@@ -128,17 +130,17 @@ fn figures_of_a_header_have_limits() {
     let meta = &entry::HEADER[20..20 + length as usize];
     let is_read = |header: &[u8]| Reader::from_reader(header).is_ok();
     for tick in [1, 1000, 1_000_000_000] {
-        assert!(is_read(&header_of(2, tick, meta)), "{tick}");
+        assert!(is_read(&header_of(1, tick, meta)), "{tick}");
     }
     for tick in [0, 1_000_000_001, u32::MAX] {
-        assert!(!is_read(&header_of(2, tick, meta)), "{tick}");
+        assert!(!is_read(&header_of(1, tick, meta)), "{tick}");
     }
     assert!(!is_read(&header_of(0, 1000, meta)));
     // The description is JSON, to which spaces may be added.
     for (length, fits) in [(1 << 20, true), ((1 << 20) + 1, false)] {
         let mut longer = meta.to_vec();
         longer.resize(length, b' ');
-        assert_eq!(is_read(&header_of(2, 1000, &longer)), fits, "{length}");
+        assert_eq!(is_read(&header_of(1, 1000, &longer)), fits, "{length}");
     }
 }
 
@@ -284,7 +286,7 @@ fn a_block_that_claims_too_much_is_refused() {
     assert!(bytes.len() > 100_000 / 8);
 }
 
-/// A block of version 2 with this many events and these columns, each with its length and as it is stored.
+/// A block with this many events and these columns, each with its length and as it is stored.
 fn block_of(events: u8, columns: &[(usize, usize, &[u8])]) -> Vec<u8> {
     let varint = |mut value: usize| {
         let mut bytes = Vec::new();

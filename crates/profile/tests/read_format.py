@@ -10,7 +10,6 @@ import ctypes
 import ctypes.util
 import json
 import sys
-import typing
 import zlib
 from collections.abc import Iterator
 
@@ -18,7 +17,6 @@ COLUMNS = (
     "Kinds Sites SiteDefinitions Times Sizes Blocks Points FreedSamples FreedTimes Nodes Cpu "
     "Collections CollectionTimes CollectionTotals Memory Numbers Texts Contexts Extensions"
 ).split()
-COLUMNS_OF_VERSION_1 = COLUMNS[:17]
 MASK = (1 << 64) - 1
 
 
@@ -87,16 +85,14 @@ def blocks(data: bytes, at: int) -> Iterator[bytes]:
 class Block:
     """A block, and what its events are relative to."""
 
-    def __init__(self, body: bytes, version: int) -> None:
+    def __init__(self, body: bytes) -> None:
         source = Bytes(body)
-        self.version = version
         self.events = source.varint()
-        self.code, self.node, self.type, self.thread, self.sample = (
-            source.varint() for _ in range(5)
+        self.code, self.node, self.type, self.thread, self.sample, self.label_set = (
+            source.varint() for _ in range(6)
         )
-        self.label_set = source.varint() if version > 1 else 1
         self.columns = {}
-        for name in COLUMNS if version > 1 else COLUMNS_OF_VERSION_1:
+        for name in COLUMNS:
             length = source.varint()
             stored = source.varint() if length else 0
             column = source.take(stored)
@@ -162,8 +158,6 @@ class Block:
     def context(self, column: str) -> tuple[str, str]:
         """Returns source and label set, and the thread."""
         number = self.varint(column)
-        if self.version == 1:
-            return ("1 0" if column == "Cpu" else "0 0"), str(number)
         if number == 0:
             thread, source = self.varint("Contexts"), self.varint("Contexts")
             label_set = self.label_set - self.columns["Contexts"].signed()
@@ -193,7 +187,6 @@ class Block:
             extension = self.columns["Extensions"]
             return f"extension {kind} x{extension.take(extension.varint()).hex()}"
         if kind < 5 or kind > 13:
-            assert self.version > 1 or kind < 5, f"kind {kind}"
             return self.definition(kind)
         if kind < 8:
             return self.allocation(kind - 5, tick)
@@ -225,33 +218,22 @@ class Block:
         return f"end {time} {self.varint('Numbers') if self.varint('Numbers') else '-'}"
 
 
-def sources_of_version_1(meta: dict[str, typing.Any]) -> list[dict[str, object]]:
-    kind = {"cut-free-lists": "object-heap", "imported": "imported"}.get(meta["method"], "nursery")
-    found = [{"kind": kind, "unit": "bytes"} | {n: meta[n] for n in ("method", "distances", "period")}]
-    if hz := meta.get("cpu_hz"):
-        method = "imported" if kind == "imported" else "timer"
-        time = {"kind": "time", "unit": "nanoseconds", "method": method, "distances": "fixed"}
-        found.append(time | {"period": (10**9 + hz // 2) // hz})
-    return found
-
-
 def main(path: str) -> None:
     with open(path, "rb") as file:
         data = file.read()
     header = Bytes(data)
     assert header.take(8) == b"\x89nthb\r\n\x1a", "not a profile"
-    version = header.u32()
-    assert version in {1, 2}, "a version that this reader does not know"
+    assert header.u32() == 1, "a version that this reader does not know"
     tick = header.u32()
     meta = json.loads(header.take(header.u32()))
     assert zlib.crc32(data[: header.at]) == header.u32(), "damaged header"
     # A word may have line ends.
     command = " ".join(meta["command"]).replace("\n", "?").replace("\r", "?")
     print("session", meta["interpreter"], command)
-    for source in sources_of_version_1(meta) if version == 1 else meta["sources"]:
+    for source in meta["sources"]:
         print("from", *(source[name] for name in ("kind", "unit", "method", "distances", "period")))
     for body in blocks(data, header.at):
-        block = Block(body, version)
+        block = Block(body)
         count = 0
         while block.columns["Kinds"]:
             print(block.event(tick))

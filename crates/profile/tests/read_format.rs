@@ -109,17 +109,14 @@ fn read_here(path: &Path) -> Vec<String> {
     let command = meta.command.join(" ").replace(['\n', '\r'], "?");
     let mut lines = vec![format!("session {} {command}", meta.interpreter)];
     for source in &meta.sources {
-        // The Python reader leaves it out where a file of version 1 does not speak of time.
-        if source.period > 0 {
-            let names = [
-                &source.kind,
-                &source.unit,
-                &source.method,
-                &source.distances,
-            ];
-            let names = names.map(String::as_str).join(" ");
-            lines.push(format!("from {names} {}", source.period));
-        }
+        let names = [
+            &source.kind,
+            &source.unit,
+            &source.method,
+            &source.distances,
+        ];
+        let names = names.map(String::as_str).join(" ");
+        lines.push(format!("from {names} {}", source.period));
     }
     while let Some(mut block) = reader.next_block().expect("a file") {
         let mut next = block.firsts();
@@ -178,15 +175,6 @@ fn both_readers_see_the_same_around_damage() {
     bytes.truncate(bytes.len() - 100);
     let left = compare(&bytes, "damaged");
     assert!(left < whole && left > whole / 4, "{left} of {whole}");
-}
-
-#[test]
-fn both_readers_see_the_same_of_version_1() {
-    for name in ["cpython", "pypy", "cut"] {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/version1");
-        let bytes = std::fs::read(folder.join(name).with_extension("nthb")).expect("a file");
-        assert!(compare(&bytes, name) > 500);
-    }
 }
 
 /// What no host writes yet.

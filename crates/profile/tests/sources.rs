@@ -1,7 +1,5 @@
 //! Sources of samples, their periods, and labels, in the tables that a file becomes.
 
-use std::path::Path;
-
 use nthbyte_profile::event::{
     Allocation, CpuSample, Event, Extension, Label, LabelSetId, Nanos, NodeId, SampleId,
     SourceDefinition, SourceId, Survival, Thread, ThreadId, TypeId,
@@ -356,45 +354,6 @@ fn a_file_that_is_cut_has_samples_from_early_on() {
     let profile = Profile::read(&bytes[..bytes.len() * 2 / 3]).expect("a profile");
     assert!(!profile.complete && profile.samples.len() > 50);
     assert!(weights(&profile).iter().sum::<f64>() > 0.0);
-}
-
-fn version_1(name: &str) -> Profile {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/version1");
-    Profile::load(&folder.join(name)).expect("a profile")
-}
-
-/// The figures are those that the last release that wrote version 1 read from these files.
-#[test]
-fn version_1_is_read() {
-    let cpython = version_1("cpython.nthb");
-    assert_eq!((cpython.samples.len(), cpython.cpu.len()), (267, 0));
-    assert_eq!((cpython.collections.len(), cpython.memory.len()), (43, 45));
-    let sum = |profile: &Profile| weights(profile).iter().sum::<f64>();
-    assert!((sum(&cpython) - 8_263_051.549_258_65).abs() < 1e-3);
-    assert_eq!(cpython.allocated, Some(8_681_466));
-    assert!(cpython.complete && cpython.damage.is_empty());
-    assert_eq!(
-        cpython.sources[0],
-        Source::allocations(
-            SourceKind::ObjectHeap,
-            Method::CutFreeLists,
-            Distances::Exponential,
-            32 << 10
-        )
-    );
-    assert_eq!((cpython.time_hz(), cpython.meta.notes.len()), (None, 0));
-
-    let pypy = version_1("pypy.nthb");
-    assert_eq!((pypy.samples.len(), pypy.cpu.len()), (131, 15));
-    assert!((sum(&pypy) - 549_457_868.011_944).abs() < 1e-3);
-    assert_eq!(pypy.time_hz(), Some(200.0));
-    let kinds = pypy.sources.iter().map(Source::kind).collect::<Vec<_>>();
-    assert_eq!(kinds, [Some(SourceKind::Nursery), Some(SourceKind::Time)]);
-
-    let cut = version_1("cut.nthb");
-    assert_eq!((cut.samples.len(), cut.complete), (297, false));
-    assert!((sum(&cut) - 5_006_891.943_793_616).abs() < 1e-3);
-    assert_eq!(cut.damage.len(), 1);
 }
 
 /// An allocation of native memory of this size at a time in microseconds.

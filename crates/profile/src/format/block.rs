@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{COLUMNS, COLUMNS_OF_VERSION_1, Column, Firsts, decode::Malformed, encode::Encoder};
+use super::{COLUMNS, Column, Firsts, decode::Malformed, encode::Encoder};
 use crate::varint::{put, take};
 
 /// The first bytes of a block's header.
@@ -172,7 +172,7 @@ impl Unpacker {
     ///
     /// # Errors
     /// `Malformed` if the body does not follow the format.
-    pub(crate) fn unpack(&mut self, version: u32, mut body: &[u8]) -> Result<Firsts, Malformed> {
+    pub(crate) fn unpack(&mut self, mut body: &[u8]) -> Result<Firsts, Malformed> {
         const CUT: Malformed = Malformed("a block that ends too early");
         let len = body.len();
         let events = take(&mut body).ok_or(CUT)?;
@@ -189,22 +189,13 @@ impl Unpacker {
             type_id: first()?,
             thread: first()?,
             sample: first()?,
-            label_set: if version == 1 {
-                Firsts::START.label_set
-            } else {
-                first()?
-            },
+            label_set: first()?,
         };
         self.raw.clear();
         self.ends = [0; COLUMNS];
-        let columns = if version == 1 {
-            COLUMNS_OF_VERSION_1
-        } else {
-            COLUMNS
-        };
         // `events` is proportional to the body's length, so this does not overflow.
         let mut numbers = events as usize * MAX_BYTES_AN_EVENT;
-        for column in 0..columns {
+        for column in 0..COLUMNS {
             let mut length = || {
                 let length = take(&mut body).ok_or(CUT)?;
                 usize::try_from(length).map_err(|_| CUT)
@@ -232,7 +223,6 @@ impl Unpacker {
             }
             self.ends[column] = self.raw.len();
         }
-        self.ends[columns..].fill(self.raw.len());
         if self.ends[0] as u64 != events {
             return Err(Malformed("a block that counts its events wrong"));
         }
@@ -319,7 +309,7 @@ mod tests {
             put(&mut body, events as u64);
             // The numbers of the first definitions, and empty columns.
             body.resize(body.len() + 6 + COLUMNS, 0);
-            Unpacker::default().unpack(2, &body)
+            Unpacker::default().unpack(&body)
         };
         let most = MAX_EVENTS_A_BYTE * (2 + 6 + COLUMNS);
         let wrong = Malformed("a block that counts its events wrong");

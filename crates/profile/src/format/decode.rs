@@ -30,7 +30,6 @@ type Result<T> = std::result::Result<T, Malformed>;
 /// because the definition may have been in a lost block.
 #[derive(Debug)]
 pub(crate) struct Decoder<'a> {
-    version: u32,
     tick: u64,
     next: Firsts,
     columns: [&'a [u8]; COLUMNS],
@@ -49,14 +48,8 @@ pub(crate) struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    pub(crate) fn new(
-        version: u32,
-        tick_nanos: u32,
-        firsts: Firsts,
-        columns: [&'a [u8]; COLUMNS],
-    ) -> Self {
+    pub(crate) fn new(tick_nanos: u32, firsts: Firsts, columns: [&'a [u8]; COLUMNS]) -> Self {
         Self {
-            version,
             tick: u64::from(tick_nanos),
             next: firsts,
             columns,
@@ -93,9 +86,6 @@ impl<'a> Decoder<'a> {
             return Ok(None);
         };
         *kinds = rest;
-        if self.version == 1 && kind > kind::LAST_OF_VERSION_1 {
-            return Err(UNKNOWN_KIND);
-        }
         Ok(Some(match kind {
             kind::ALLOCATION => Event::Allocation(self.allocation(Survival::Unsaid)?),
             kind::ALLOCATION_DIED_YOUNG => Event::Allocation(self.allocation(Survival::DiedYoung)?),
@@ -201,7 +191,7 @@ impl<'a> Decoder<'a> {
             lines: match self.number()? {
                 0 => Lines::Direct,
                 1 => Lines::LocationTable(self.bytes(MAX_TABLE)?),
-                2 if self.version > 1 => Lines::Image(self.text()?),
+                2 => Lines::Image(self.text()?),
                 _ => return Err(Malformed("an unknown kind of line table")),
             },
         })
@@ -223,9 +213,8 @@ impl<'a> Decoder<'a> {
                 1 => FrameKind::Jit,
                 2 => FrameKind::Native,
                 3 => FrameKind::Gc,
-                4 => FrameKind::Note,
-                _ if self.version > 1 => FrameKind::Note,
-                _ => return Err(Malformed("an unknown kind of frame")),
+                // A remark (4), or what a later writer knows.
+                _ => FrameKind::Note,
             },
         })
     }
@@ -262,20 +251,8 @@ impl<'a> Decoder<'a> {
     }
 
     /// Reads a context from a column, as an index into `contexts`.
-    fn context(&mut self, column: Column, source_of_version_1: SourceId) -> Result<u32> {
+    fn context(&mut self, column: Column) -> Result<u32> {
         let said = self.take(column)?;
-        if self.version == 1 {
-            let context = Context {
-                thread: ThreadId(narrow(said)?),
-                source: source_of_version_1,
-                labels: LabelSetId::NONE,
-            };
-            // Only the last context is compared: a hostile block may have any number of contexts.
-            if self.contexts.last() != Some(&context) {
-                self.contexts.push(context);
-            }
-            return Ok(self.contexts.len() as u32 - 1);
-        }
         if let Some(index) = said.checked_sub(1) {
             let known = usize::try_from(index).is_ok_and(|index| index < self.contexts.len());
             return if known {
@@ -321,7 +298,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn site(&mut self) -> Result<usize> {
-        let context = self.context(Column::SiteDefinitions, SourceId::ALLOCATIONS)?;
+        let context = self.context(Column::SiteDefinitions)?;
         let back = self.take(Column::SiteDefinitions)?;
         let stack = u64::from(self.next.node).wrapping_sub(unzigzag(back) as u64);
         let type_id = narrow(self.take(Column::SiteDefinitions)?)?;
@@ -343,7 +320,7 @@ impl<'a> Decoder<'a> {
     fn cpu(&mut self) -> Result<CpuSample> {
         let time = self.signed(Column::Cpu, self.last_cpu)?;
         self.last_cpu = time;
-        let context = self.context(Column::Cpu, SourceId::TIME)?;
+        let context = self.context(Column::Cpu)?;
         let context = self.contexts[context as usize];
         Ok(CpuSample {
             time: self.nanos(time),

@@ -16,9 +16,11 @@ pub(crate) mod encode;
 /// that change line ends or stop at a ^Z, as in PNG.
 pub const MAGIC: [u8; 8] = *b"\x89nthb\r\n\x1a";
 
-/// The version of the format that this crate writes, and the newest that it reads. It reads all
-/// versions from 1 on.
-pub(crate) const VERSION: u32 = 2;
+/// The version of the format that this crate writes and reads.
+pub(crate) const VERSION: u32 = 1;
+
+/// The number that development versions wrote before the first release. No release uses it.
+pub(crate) const VERSION_IN_DEVELOPMENT: u32 = 2;
 
 /// The unit of all times except durations. Three digits of nanoseconds would cost a byte for each
 /// sample and give no information.
@@ -61,8 +63,6 @@ pub(crate) mod kind {
     pub(crate) const PERIOD: u8 = 15;
     pub(crate) const LABEL: u8 = 16;
     pub(crate) const EXTENSIONS: u8 = 64;
-    /// The last kind of version 1.
-    pub(crate) const LAST_OF_VERSION_1: u8 = END;
 }
 
 /// The columns of a block, in the order of storage.
@@ -73,7 +73,7 @@ pub(crate) enum Column {
     Kinds,
     /// Allocations: number of the site, or 0 for a new one.
     Sites,
-    /// New sites: context (version 1: thread), stack, type.
+    /// New sites: context, stack, type.
     SiteDefinitions,
     /// Allocations: time since the previous allocation.
     Times,
@@ -111,9 +111,6 @@ pub(crate) enum Column {
 
 /// The number of columns.
 pub(crate) const COLUMNS: usize = Column::Extensions as usize + 1;
-
-/// The number of columns in version 1.
-pub(crate) const COLUMNS_OF_VERSION_1: usize = Column::Texts as usize + 1;
 
 /// Number of definitions and samples before a block, including those in lost blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Blocks that this crate's writer does not make: of version 1, and of writers that do not follow the format.
+//! Blocks that this crate's writer does not make: of writers that do not follow the format.
 
 use super::*;
 use crate::varint::{put, zigzag};
@@ -22,14 +22,14 @@ fn numbers(numbers: &[u64]) -> Vec<u8> {
 }
 
 /// Decodes one event, with its columns apart from its kind.
-fn decode(version: u32, kind: u8, columns: &[(Column, &[u8])]) -> Result<String> {
+fn decode(kind: u8, columns: &[(Column, &[u8])]) -> Result<String> {
     let mut all: [&[u8]; COLUMNS] = [&[]; COLUMNS];
     let kinds = [kind];
     all[Column::Kinds as usize] = &kinds;
     for (column, bytes) in columns {
         all[*column as usize] = bytes;
     }
-    let mut decoder = Decoder::new(version, 1000, BEFORE, all);
+    let mut decoder = Decoder::new(1000, BEFORE, all);
     let event = format!("{:?}", decoder.event()?.unwrap());
     assert_eq!(decoder.event(), Ok(None));
     let rest: usize = decoder.columns.iter().map(|column| column.len()).sum();
@@ -44,14 +44,14 @@ fn shown(event: &impl std::fmt::Debug) -> String {
 
 #[test]
 fn lines_of_a_code_object() {
-    let code = |version, kind: u64| {
+    let code = |kind: u64| {
         let sizes = match kind {
             1 | 2 => numbers(&[1, 1, 7, kind, 2]),
             _ => numbers(&[1, 1, 7, kind]),
         };
         let texts: &[u8] = if sizes.len() == 5 { b"nfxy" } else { b"nf" };
         let columns = [(Column::Numbers, &sizes[..]), (Column::Texts, texts)];
-        decode(version, kind::CODE, &columns)
+        decode(kind::CODE, &columns)
     };
     let expected = |lines| {
         Ok(shown(&Event::Code(Code {
@@ -62,20 +62,17 @@ fn lines_of_a_code_object() {
         })))
     };
     let unknown = Err(Malformed("an unknown kind of line table"));
-    for version in [1, 2] {
-        assert_eq!(code(version, 0), expected(Lines::Direct));
-        assert_eq!(code(version, 1), expected(Lines::LocationTable(b"xy")));
-        assert_eq!(code(version, 3), unknown);
-    }
-    assert_eq!(code(1, 2), unknown);
-    assert_eq!(code(2, 2), expected(Lines::Image("xy")));
+    assert_eq!(code(0), expected(Lines::Direct));
+    assert_eq!(code(1), expected(Lines::LocationTable(b"xy")));
+    assert_eq!(code(2), expected(Lines::Image("xy")));
+    assert_eq!(code(3), unknown);
 }
 
 #[test]
 fn kinds_of_frames() {
-    let node = |version, kind| {
+    let node = |kind| {
         let node = numbers(&[3, 4, 5, kind]);
-        decode(version, kind::NODE, &[(Column::Nodes, &node)])
+        decode(kind::NODE, &[(Column::Nodes, &node)])
     };
     let known = [
         FrameKind::Interpreted,
@@ -93,19 +90,17 @@ fn kinds_of_frames() {
         })))
     };
     for (number, kind) in (0..).zip(known) {
-        assert_eq!(node(1, number), expected(kind));
-        assert_eq!(node(2, number), expected(kind));
+        assert_eq!(node(number), expected(kind));
     }
-    // Later versions may have more.
-    assert_eq!(node(2, 5), expected(FrameKind::Note));
-    assert_eq!(node(1, 5), Err(Malformed("an unknown kind of frame")));
+    // Later writers may have more.
+    assert_eq!(node(5), expected(FrameKind::Note));
 }
 
 #[test]
 fn kinds_of_lost_events() {
     let lost = |kind| {
         let column = numbers(&[kind, 9]);
-        decode(1, kind::LOST, &[(Column::Numbers, &column)])
+        decode(kind::LOST, &[(Column::Numbers, &column)])
     };
     let known = [LostKind::Allocations, LostKind::CpuSamples, LostKind::Other];
     for (number, kind) in (0..).zip(known) {
@@ -123,7 +118,7 @@ fn kinds_of_collections() {
             (Column::Collections, &column[..]),
             (Column::CollectionTimes, &times[..]),
         ];
-        decode(1, kind::COLLECTION, &columns)
+        decode(kind::COLLECTION, &columns)
     };
     let expected = |kind| {
         Ok(shown(&Event::Collection(Collection {
@@ -158,7 +153,7 @@ fn kinds_of_collections() {
 #[test]
 fn impossible_references_and_lengths_are_refused() {
     let is_refused = |kind, column, bytes: &[u8]| {
-        let found = decode(2, kind, &[(column, bytes)]);
+        let found = decode(kind, &[(column, bytes)]);
         assert!(found.is_err(), "{found:?}");
     };
     for back in [0, u64::from(BEFORE.node) + 1, u64::MAX] {
@@ -171,7 +166,7 @@ fn impossible_references_and_lengths_are_refused() {
             (Column::FreedSamples, &samples[..]),
             (Column::FreedTimes, &times[..]),
         ];
-        assert!(decode(2, kind::FREED, &columns).is_err());
+        assert!(decode(kind::FREED, &columns).is_err());
     }
     for back in [0, u64::from(BEFORE.label_set) + 1] {
         is_refused(kind::LABEL, Column::Numbers, &numbers(&[back, 0, 0]));
@@ -180,7 +175,7 @@ fn impossible_references_and_lengths_are_refused() {
         let sizes = numbers(&[1, length as u64]);
         let texts = vec![b'x'; present];
         let columns = [(Column::Numbers, &sizes[..]), (Column::Texts, &texts[..])];
-        decode(2, kind::THREAD_NAME, &columns)
+        decode(kind::THREAD_NAME, &columns)
     };
     assert!(text(MAX_TEXT, MAX_TEXT).is_ok());
     assert!(text(MAX_TEXT + 1, MAX_TEXT + 1).is_err());
@@ -188,7 +183,7 @@ fn impossible_references_and_lengths_are_refused() {
     let extension = |length: usize, present: usize| {
         let mut column = numbers(&[length as u64]);
         column.resize(column.len() + present, 0);
-        decode(2, kind::EXTENSIONS, &[(Column::Extensions, &column)])
+        decode(kind::EXTENSIONS, &[(Column::Extensions, &column)])
     };
     assert!(extension(MAX_EXTENSION, MAX_EXTENSION).is_ok());
     assert!(extension(MAX_EXTENSION + 1, MAX_EXTENSION + 1).is_err());
@@ -196,28 +191,11 @@ fn impossible_references_and_lengths_are_refused() {
 }
 
 #[test]
-fn version_1_has_no_later_kinds() {
-    let period = numbers(&[1, 512]);
-    let columns = [(Column::Numbers, &period[..])];
-    let expected = Event::Period(SourceId(1), 512);
-    assert_eq!(decode(2, kind::PERIOD, &columns), Ok(shown(&expected)));
-    assert_eq!(decode(1, kind::PERIOD, &columns), Err(UNKNOWN_KIND));
-    let end = numbers(&[5, 0]);
-    let expected = Event::End(End {
-        time: Nanos(5000),
-        allocated: None,
-    });
-    let columns = [(Column::Numbers, &end[..])];
-    assert_eq!(decode(1, kind::END, &columns), Ok(shown(&expected)));
-}
-
-/// In version 1, a thread stands where version 2 has a context, and there is one source of each kind of samples.
-#[test]
-fn contexts_of_both_versions() {
-    let cpu = |version, column: &[u64], contexts: &[u64]| {
+fn new_and_missing_contexts() {
+    let cpu = |column: &[u64], contexts: &[u64]| {
         let (cpu, contexts) = (numbers(column), numbers(contexts));
         let columns = [(Column::Cpu, &cpu[..]), (Column::Contexts, &contexts[..])];
-        decode(version, kind::CPU, &columns)
+        decode(kind::CPU, &columns)
     };
     let sample = |source, labels| {
         Ok(shown(&Event::Cpu(CpuSample {
@@ -230,22 +208,17 @@ fn contexts_of_both_versions() {
     };
     let time = zigzag(7);
     assert_eq!(
-        cpu(1, &[time, 3, 4], &[]),
-        sample(SourceId::TIME, LabelSetId::NONE)
-    );
-    assert_eq!(
-        cpu(2, &[time, 0, 4], &[3, 9, zigzag(2)]),
+        cpu(&[time, 0, 4], &[3, 9, zigzag(2)]),
         sample(SourceId(9), LabelSetId(BEFORE.label_set - 2))
     );
     // There is no context yet.
-    assert!(cpu(2, &[time, 1, 4], &[]).is_err());
+    assert!(cpu(&[time, 1, 4], &[]).is_err());
 }
 
 proptest! {
     /// A checksum is no promise: any columns are events, or an error.
     #[test]
     fn any_columns_are_events_or_an_error(
-        version in 1_u32..3,
         kinds in prop::collection::vec(0_u8..70, 1..40),
         columns in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), COLUMNS),
     ) {
@@ -254,7 +227,7 @@ proptest! {
             *column = bytes;
         }
         all[Column::Kinds as usize] = &kinds;
-        let mut decoder = Decoder::new(version, 1000, BEFORE, all);
+        let mut decoder = Decoder::new(1000, BEFORE, all);
         let mut events = 0;
         while let Ok(Some(_)) = decoder.event() {
             events += 1;
