@@ -5,13 +5,11 @@
 //! on stderr; the exit status is 2 if the command line is wrong, and 1 for any other error.
 
 mod commands;
-mod input;
 mod json;
 mod output;
 mod own_output;
 mod progress;
-mod rows;
-mod selecting;
+mod question;
 mod view;
 
 use std::process::ExitCode;

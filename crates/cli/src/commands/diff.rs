@@ -11,12 +11,13 @@ use nthbyte_profile::Profile;
 use nthbyte_report::By;
 use nthbyte_report::diff::{Diff, Limit, Measure, Options, write_page};
 
-use crate::input::{self, Inputs};
 use crate::json;
 use crate::output::{self, Output, say};
 use crate::progress::Progress;
-use crate::rows::Rows;
-use crate::selecting::{Frames, Part};
+use crate::question::by::Rows;
+use crate::question::inputs::{self, Inputs};
+use crate::question::selecting::{FrameOptions, Part};
+use crate::question::{Frames, Question};
 
 /// What `diff` takes.
 #[derive(Args)]
@@ -60,7 +61,7 @@ pub struct Arguments {
     #[arg(short, long, requires = "flamegraph")]
     force: bool,
     #[command(flatten)]
-    frames: Frames,
+    frames: FrameOptions,
     #[command(flatten)]
     part: Part,
     /// Write JSON, as docs/diff.md describes it.
@@ -115,14 +116,14 @@ impl Arguments {
     /// If a profile cannot be read, has not what is to be compared, or standard output cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let (old, new) = self.sides()?;
-        let (old, new) = (input::runs(old, self.all)?, input::runs(new, self.all)?);
-        let inputs: Vec<PathBuf> = old
+        let (old, new) = (inputs::runs(old, self.all)?, inputs::runs(new, self.all)?);
+        let read: Vec<PathBuf> = old
             .iter()
             .chain(&new)
             .flat_map(Inputs::paths)
             .cloned()
             .collect();
-        if self.all && inputs.len() == old.len() + new.len() {
+        if self.all && read.len() == old.len() + new.len() {
             bail!("there is no profile of another process beside any of these: leave --all out");
         }
         let options = Options {
@@ -130,11 +131,7 @@ impl Arguments {
             inclusive: self.total,
             prefixes: self.strip_prefix.clone(),
         };
-        let (mut old, mut new) = (load(&old)?, load(&new)?);
-        for profile in old.iter_mut().chain(&mut new) {
-            self.part.apply(profile)?;
-            self.frames.apply(profile, !self.json);
-        }
+        let (old, new) = (self.prepare(old)?, self.prepare(new)?);
         let mut diff = Diff::of(&old, &new, &options);
         if let Some(what) = self.what.map(Measure::from) {
             if !diff.measures.contains(&what) {
@@ -163,7 +160,7 @@ impl Arguments {
             .flamegraph
             .map(|path| Output::beside(Path::new(""), Some(path), "html"));
         if let Some(page) = &page {
-            page.protect(&inputs, self.force)?;
+            page.protect(&read, self.force)?;
             let progress = Progress::steps("writing");
             page.write(|out| {
                 let mut progress = |done, total| progress.at(done, total);
@@ -193,6 +190,23 @@ impl Arguments {
         Ok(ExitCode::from(u8::from(fails)))
     }
 
+    /// The profile of each run.
+    fn prepare(&self, runs: Vec<Inputs>) -> Result<Vec<Profile>> {
+        let prepare = |run| {
+            let question = Question {
+                selection: Some(self.part.selection()),
+                frames: self.frames.or(match self.json {
+                    true => Frames::All,
+                    false => Frames::Folded,
+                }),
+                says_damage: true,
+                ..Question::about(run)
+            };
+            Ok(question.prepare()?.profile)
+        };
+        runs.into_iter().map(prepare).collect()
+    }
+
     /// The profiles of either side.
     fn sides(&self) -> Result<(&[PathBuf], &[PathBuf])> {
         match (&self.profiles[..], &self.new[..]) {
@@ -212,10 +226,6 @@ impl Arguments {
 /// The command line is wrong, so that the exit status is not that of `--fail-on`.
 fn wrong_number(text: &str) -> anyhow::Error {
     clap::Error::raw(ErrorKind::WrongNumberOfValues, text).into()
-}
-
-fn load(runs: &[Inputs]) -> Result<Vec<Profile>> {
-    runs.iter().map(Inputs::load_quietly).collect()
 }
 
 /// The command line with `--new` for the `--` of `nthbyte diff OLD… -- NEW…`, so that options may follow the profiles.

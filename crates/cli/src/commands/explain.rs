@@ -5,11 +5,12 @@ use clap::Args;
 use nthbyte_report::explain::Asked;
 use nthbyte_report::{At, Explanation, Memory};
 
-use crate::input::Profiles;
 use crate::json;
 use crate::output::{self, Output};
 use crate::progress::during;
-use crate::selecting::Part;
+use crate::question::Question;
+use crate::question::inputs::Profiles;
+use crate::question::selecting::Part;
 
 /// What `explain` takes.
 #[derive(Args)]
@@ -32,19 +33,22 @@ impl Arguments {
     /// # Errors
     /// If a profile cannot be read, or standard output cannot be written.
     pub fn run(self) -> Result<()> {
-        let mut profile = self.profiles.find()?.load_quietly()?;
+        let question = Question {
+            selection: Some(self.part.selection()),
+            says_damage: true,
+            ..Question::about(self.profiles.find()?)
+        };
         // What the resident set is made of is known of the whole program only.
-        let memory = during("looking for the peak", || {
-            Memory::of(&profile, At::Peak).ok()
-        });
-        self.part.apply(&mut profile)?;
+        let (memory, prepared) = question.prepare_after(|whole| {
+            during("looking for the peak", || Memory::of(whole, At::Peak).ok())
+        })?;
         let asked = Asked {
             words: [self.profiles.words(), self.part.words()].concat(),
             more_processes: self.profiles.more_processes(),
             repeated: self.repeated,
         };
         let explanation = during("answering", || {
-            Explanation::with_memory(&profile, &asked, memory.as_ref())
+            Explanation::with_memory(&prepared.profile, &asked, memory.as_ref())
         });
         Output::Standard.write(|out| {
             if self.json {

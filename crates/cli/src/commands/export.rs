@@ -7,10 +7,12 @@ use clap::error::ErrorKind;
 use clap::{Args, ValueEnum};
 use nthbyte_formats::{collapsed, firefox, pprof, speedscope};
 
-use crate::input::{Apart, Profiles};
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::selecting::{Frames, Selecting};
+use crate::question::by::Apart;
+use crate::question::inputs::Profiles;
+use crate::question::selecting::{FrameOptions, Selecting};
+use crate::question::{Frames, Question};
 
 /// What `export` takes.
 #[derive(Args)]
@@ -34,7 +36,7 @@ pub struct Arguments {
     #[arg(long, value_enum)]
     by: Option<Apart>,
     #[command(flatten)]
-    frames: Frames,
+    frames: FrameOptions,
     #[command(flatten)]
     selecting: Selecting,
 }
@@ -74,18 +76,18 @@ impl Arguments {
             return Err(clap::Error::raw(ErrorKind::ArgumentConflict, text).into());
         }
         let inputs = self.profiles.find()?;
-        let mut profile = inputs.load()?;
-        self.selecting.apply(&mut profile)?;
-        if matches!(self.to, Format::Firefox) {
-            self.frames.apply_for_page(&mut profile);
-        } else {
-            self.frames.apply(&mut profile, false);
-        }
-        if self.by == Some(Apart::Process) {
-            profile.root_by_process();
-        }
         let output = Output::beside(self.profiles.first(), self.output, self.to.suffix());
         inputs.protect(&output, self.force)?;
+        let question = Question {
+            selection: Some(self.selecting.selection()),
+            frames: self.frames.or(match self.to {
+                Format::Firefox => Frames::WithoutLauncher,
+                _ => Frames::All,
+            }),
+            by: self.by,
+            ..Question::about(inputs)
+        };
+        let profile = question.prepare()?.profile;
         let compressed = matches!(&output, Output::File(path) | Output::Derived(path)
             if path.extension().is_some_and(|end| end == "gz"));
         let options = firefox::Options {

@@ -6,10 +6,12 @@ use anyhow::Result;
 use clap::Args;
 use nthbyte_report::{Memory, flamegraph};
 
-use crate::input::{Apart, Profiles};
 use crate::output::Output;
 use crate::progress::{Progress, during};
-use crate::selecting::{Frames, Selecting};
+use crate::question::by::Apart;
+use crate::question::inputs::Profiles;
+use crate::question::selecting::{FrameOptions, Selecting};
+use crate::question::{Frames, Question};
 
 /// What `flamegraph` takes.
 #[derive(Args)]
@@ -26,7 +28,7 @@ pub struct Arguments {
     #[arg(long, value_enum)]
     by: Option<Apart>,
     #[command(flatten)]
-    frames: Frames,
+    frames: FrameOptions,
     #[command(flatten)]
     selecting: Selecting,
 }
@@ -38,21 +40,23 @@ impl Arguments {
     /// If the profile cannot be read or the page cannot be written.
     pub fn run(self) -> Result<()> {
         let inputs = self.profiles.find()?;
-        let mut profile = inputs.load()?;
-        let memory = during("adding up", || {
-            Memory::over_time(&profile, flamegraph::MOMENTS)
-        });
-        self.selecting.apply(&mut profile)?;
-        self.frames.apply(&mut profile, false);
-        if self.by == Some(Apart::Process) {
-            profile.root_by_process();
-        }
         let output = Output::beside(self.profiles.first(), self.output, "html");
         inputs.protect(&output, self.force)?;
+        let question = Question {
+            selection: Some(self.selecting.selection()),
+            frames: self.frames.or(Frames::All),
+            by: self.by,
+            ..Question::about(inputs)
+        };
+        let (memory, prepared) = question.prepare_after(|whole| {
+            during("adding up", || {
+                Memory::over_time(whole, flamegraph::MOMENTS)
+            })
+        })?;
         let progress = Progress::steps("writing");
         output.write(|out| {
             Ok(flamegraph::write_with_memory(
-                &profile,
+                &prepared.profile,
                 &memory,
                 out,
                 &mut |done, total| progress.at(done, total),

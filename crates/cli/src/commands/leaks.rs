@@ -7,11 +7,12 @@ use anyhow::Result;
 use clap::Args;
 use nthbyte_report::{Leaks, flamegraph};
 
-use crate::input::Profiles;
 use crate::json;
 use crate::output::{self, Output};
 use crate::progress::during;
-use crate::selecting::Part;
+use crate::question::Question;
+use crate::question::inputs::Profiles;
+use crate::question::selecting::Part;
 
 /// What `leaks` takes.
 #[derive(Args)]
@@ -44,10 +45,15 @@ impl Arguments {
     /// If a profile cannot be read, or standard output cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let inputs = self.profiles.find()?;
-        let mut each = inputs.load_each()?;
-        for (_, profile) in &mut each {
-            self.part.apply(profile)?;
-        }
+        let each = inputs.each().map(|inputs| {
+            let name = inputs.paths()[0].display().to_string();
+            let question = Question {
+                selection: Some(self.part.selection()),
+                ..Question::about(inputs)
+            };
+            Ok((name, question.prepare()?.profile))
+        });
+        let each = each.collect::<Result<Vec<_>>>()?;
         let leaks = during("judging", || Leaks::of(&each, self.repeated));
         if let Some(page) = self.page {
             let output = Output::beside(&page, Some(page.clone()), "html");

@@ -4,11 +4,12 @@ use anyhow::Result;
 use clap::Args;
 use nthbyte_report::{At, Memory};
 
-use crate::input::Profiles;
 use crate::json;
 use crate::output::{self, Output};
 use crate::progress::during;
-use crate::selecting::{self, OfDomain};
+use crate::question::Question;
+use crate::question::inputs::Profiles;
+use crate::question::selecting::{self, OfDomain};
 
 /// What `memory` takes.
 #[derive(Args)]
@@ -31,7 +32,7 @@ impl Arguments {
     /// # Errors
     /// If the profile cannot be read or does not say what memory is made of, or if standard output cannot be written.
     pub fn run(self) -> Result<()> {
-        let profile = self.profiles.find()?.load()?;
+        let profile = Question::about(self.profiles.find()?).prepare()?.profile;
         let mut memory = during("adding up", || Memory::of(&profile, self.at))?;
         memory.keep_domain(self.domain.only());
         Output::Standard.write(|out| {

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use nthbyte_report::Selection;
 
-use crate::input::Profiles;
 use crate::output::{self, Output};
 use crate::progress::Progress;
-use crate::selecting::OfDomain;
+use crate::question::inputs::Profiles;
+use crate::question::selecting::OfDomain;
+use crate::question::{Frames, Question};
 
 /// What `merge` takes.
 #[derive(Args)]
@@ -35,11 +37,17 @@ impl Arguments {
         let inputs = self.profiles.find()?;
         let output = Output::Profile(self.output);
         inputs.protect(&output, self.force)?;
-        let mut profile = inputs.load_raw()?;
-        if let Some(domain) = self.domain.only() {
-            profile.keep_domain(Some(domain));
-        }
         // With all domains, the count of what the interpreter's heap allocated stays: a report may show that one alone.
+        let of_domain = |domain| Selection {
+            domain: Some(domain),
+            ..Selection::default()
+        };
+        let question = Question {
+            selection: self.domain.only().map(of_domain),
+            frames: Frames::Recorded,
+            ..Question::about(inputs)
+        };
+        let profile = question.prepare()?.profile;
         let progress = Progress::steps("writing");
         let total = profile.samples.len() as u64;
         output.write(|out| Ok(profile.write(out, |done| progress.at(done, total))?))

@@ -4,12 +4,13 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use nthbyte_report::{By, Sort, Summary};
 
-use crate::input::Profiles;
 use crate::json;
 use crate::output::{self, Output};
 use crate::progress::during;
-use crate::rows::Rows;
-use crate::selecting::{Frames, Selecting};
+use crate::question::by::Rows;
+use crate::question::inputs::Profiles;
+use crate::question::selecting::{FrameOptions, Selecting};
+use crate::question::{Frames, Question, Samples};
 
 /// What `summary` takes.
 #[derive(Args)]
@@ -33,7 +34,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    frames: Frames,
+    frames: FrameOptions,
     #[command(flatten)]
     selecting: Selecting,
 }
@@ -72,35 +73,43 @@ impl Arguments {
     /// If the profile cannot be read or has no time samples to show, or if standard output cannot be
     /// written.
     pub fn run(self) -> Result<()> {
-        let mut profile = self.profiles.find()?.load_quietly()?;
-        let only_time = profile.samples.is_empty() && !profile.cpu.is_empty();
-        let time = self.time || (only_time && !self.json);
-        let by = By::from(self.by);
-        if time {
-            crate::input::require_time(self.profiles.first(), &profile)?;
-            self.selecting.require_no_objects()?;
-            if self.sort.is_some() {
-                bail!(
-                    "--sort is about allocation samples, and this profile has only time samples: leave it out"
-                );
-            }
-            if by == By::Type {
-                bail!("time samples have no type: use --by function, line, file or process");
-            }
-        }
-        let selected = during("selecting", || self.selecting.narrow(&mut profile))?;
-        self.frames.apply(&mut profile, !self.json);
-        let default = match self.selecting.has_moment() {
-            true => Sort::Alive,
-            false => Sort::Own,
+        let selection = self.selecting.selection();
+        let default = match selection.at {
+            Some(_) => Sort::Alive,
+            None => Sort::Own,
         };
+        let question = Question {
+            selection: Some(selection),
+            // JSON has both kinds.
+            samples: match self.json && !self.time {
+                true => Samples::All,
+                false => Samples::OneKind { time: self.time },
+            },
+            keeps_dead: true,
+            frames: self.frames.or(match self.json {
+                true => Frames::All,
+                false => Frames::Folded,
+            }),
+            says_damage: true,
+            ..Question::about(self.profiles.find()?)
+        };
+        let prepared = question.prepare()?;
+        let by = By::from(self.by);
+        if prepared.is_of_time && self.sort.is_some() {
+            bail!(
+                "--sort is about allocation samples, and this profile has only time samples: leave it out"
+            );
+        }
+        if prepared.is_of_time && by == By::Type {
+            bail!("time samples have no type: use --by function, line, file or process");
+        }
         let sort = self.sort.map_or(default, Sort::from);
         let most = match self.top.unwrap_or(if self.json { 0 } else { 20 }) {
             0 => usize::MAX,
             rows => rows,
         };
         let summary = during("adding up", || {
-            Summary::first_rows(&profile, by, selected, sort, most)
+            Summary::first_rows(&prepared.profile, by, prepared.selected, sort, most)
         });
         if sort == Sort::Alive && !summary.knows_what_is_alive() {
             bail!(
@@ -112,7 +121,7 @@ impl Arguments {
                 json::write(out, &summary)?;
             } else {
                 let width = output::terminal_width();
-                let text = match time {
+                let text = match prepared.is_of_time {
                     true => summary.render_time(width),
                     false => summary.render(width),
                 };

@@ -4,10 +4,12 @@ use anyhow::Result;
 use clap::Args;
 use nthbyte_report::Tree;
 
-use crate::input::{Apart, Profiles};
 use crate::output::{self, Output};
 use crate::progress::during;
-use crate::selecting::{Frames, Selecting};
+use crate::question::by::Apart;
+use crate::question::inputs::Profiles;
+use crate::question::selecting::{FrameOptions, Selecting};
+use crate::question::{Frames, Question, Samples};
 
 /// What `tree` takes.
 #[derive(Args)]
@@ -24,7 +26,7 @@ pub struct Arguments {
     #[arg(long, value_enum)]
     by: Option<Apart>,
     #[command(flatten)]
-    frames: Frames,
+    frames: FrameOptions,
     #[command(flatten)]
     selecting: Selecting,
 }
@@ -36,25 +38,23 @@ impl Arguments {
     /// If the profile cannot be read or has no time samples to show, or if standard output cannot be
     /// written.
     pub fn run(self) -> Result<()> {
-        let inputs = self.profiles.find()?;
-        let mut profile = inputs.load()?;
-        let only_time = profile.samples.is_empty() && !profile.cpu.is_empty();
-        let time = self.time || only_time;
-        if time {
-            crate::input::require_time(self.profiles.first(), &profile)?;
-            self.selecting.require_no_objects()?;
-        }
-        self.selecting.apply(&mut profile)?;
-        self.frames.apply(&mut profile, true);
-        if self.by == Some(Apart::Process) {
-            profile.root_by_process();
-        }
+        let selection = self.selecting.selection();
+        let is_whole = selection.is_whole();
+        let question = Question {
+            selection: Some(selection),
+            samples: Samples::OneKind { time: self.time },
+            frames: self.frames.or(Frames::Folded),
+            by: self.by,
+            ..Question::about(self.profiles.find()?)
+        };
+        let prepared = question.prepare()?;
+        let profile = &prepared.profile;
         let lines = if self.top == 0 { usize::MAX } else { self.top };
-        let tree = during("adding up", || match time {
-            true => Tree::of_time(&profile, lines),
-            false => Tree::of(&profile, lines),
+        let tree = during("adding up", || match prepared.is_of_time {
+            true => Tree::of_time(profile, lines),
+            false => Tree::of(profile, lines),
         });
-        let tree = match self.selecting.is_whole() {
+        let tree = match is_whole {
             true => tree,
             false => tree.of_a_part(),
         };

@@ -19,10 +19,11 @@ use clap::Args;
 use nthbyte_formats::firefox;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::input::Profiles;
 use crate::output::{Output, say};
 use crate::progress::Progress;
-use crate::selecting::{Frames, Selecting};
+use crate::question::inputs::Profiles;
+use crate::question::selecting::{FrameOptions, Selecting};
+use crate::question::{Frames, Question};
 use copy::Copy;
 use gate::Gate;
 use place::Place;
@@ -46,7 +47,7 @@ pub struct Arguments {
     #[command(flatten)]
     tab: Tab,
     #[command(flatten)]
-    frames: Frames,
+    frames: FrameOptions,
     #[command(flatten)]
     selecting: Selecting,
 }
@@ -172,9 +173,12 @@ impl Arguments {
 
     /// The profile as the Firefox Profiler reads it: JSON, gzipped.
     fn convert(&self) -> Result<Vec<u8>> {
-        let mut profile = self.profiles.find()?.load()?;
-        self.selecting.apply(&mut profile)?;
-        self.frames.apply_for_page(&mut profile);
+        let question = Question {
+            selection: Some(self.selecting.selection()),
+            frames: self.frames.or(Frames::WithoutLauncher),
+            ..Question::about(self.profiles.find()?)
+        };
+        let profile = question.prepare()?.profile;
         let progress = Progress::steps("converting");
         let mut json = Vec::new();
         let options = firefox::Options {

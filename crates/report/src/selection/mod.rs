@@ -119,7 +119,7 @@ pub enum SelectionError {
 }
 
 /// The selection as it was made: in docs/summary-json.md, member `selection`.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Selected {
     #[serde(skip_serializing_if = "Option::is_none")]
     since_nanos: Option<u64>,
@@ -145,13 +145,13 @@ pub struct Selected {
 }
 
 impl Selection {
-    /// Removes all samples except the selected ones. Their description becomes a note of the profile,
-    /// which every export has.
+    /// Removes all samples except the selected ones, and returns what was selected. Its description becomes a note of the
+    /// profile, which every export has.
     ///
     /// # Errors
     /// If something that was named does not exist, or if a moment is asked for and the ends of
     /// objects are not recorded.
-    pub fn apply(&self, profile: &mut Profile) -> Result<(), SelectionError> {
+    pub fn apply(&self, profile: &mut Profile) -> Result<Selected, SelectionError> {
         let selected = self.narrow(profile)?;
         let is_exact = profile.is_exact();
         if self.at.is_some() {
@@ -177,7 +177,7 @@ impl Selection {
         if let Some(text) = self.describe(moment) {
             profile.meta.notes.push(text);
         }
-        Ok(())
+        Ok(selected)
     }
 
     /// Removes all samples except the selected ones, but for the condition [`at`](Self::at): for a
@@ -230,6 +230,16 @@ impl Selection {
             }
         }
         Ok(selected)
+    }
+
+    /// Whether it leaves out nothing of its domain.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let whole = Self {
+            domain: self.domain,
+            ..Self::default()
+        };
+        *self == whole
     }
 
     /// Whether it has a condition that time samples cannot have.

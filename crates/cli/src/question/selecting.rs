@@ -3,13 +3,12 @@
 //! Every report has those of [`Part`], `memory` its domain only. Those that show allocations or what was alive have all of
 //! [`Selecting`].
 
-use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
+use nthbyte_profile::Domain;
 use nthbyte_profile::event::Nanos;
-use nthbyte_profile::{Domain, Profile};
-use nthbyte_report::{At, Selected, Selection, fold};
+use nthbyte_report::{At, Selection};
 
-use crate::output::say;
+use super::Frames;
 
 /// The memory that a command shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -74,14 +73,6 @@ impl Part {
         }
     }
 
-    /// Removes all other samples from the profile. If none is left, one line on stderr says that.
-    ///
-    /// # Errors
-    /// If something that was named is not in the profile.
-    pub fn apply(&self, profile: &mut Profile) -> Result<()> {
-        apply(&self.selection(), profile)
-    }
-
     /// The options that were given, word by word: what another command takes to show the same part.
     pub fn words(&self) -> Vec<String> {
         let domain = match self.domain.domain {
@@ -132,66 +123,14 @@ pub struct Selecting {
 
 const HEADING: &str = "Selection";
 
-fn apply(selection: &Selection, profile: &mut Profile) -> Result<()> {
-    let has_samples = |profile: &Profile| !(profile.samples.is_empty() && profile.cpu.is_empty());
-    let had_samples = has_samples(profile);
-    selection.apply(profile)?;
-    if had_samples && !has_samples(profile) {
-        say!("nthbyte: no sample is in the selected part");
-    }
-    Ok(())
-}
-
 impl Selecting {
-    fn selection(&self) -> Selection {
+    /// The same for the reports.
+    pub fn selection(&self) -> Selection {
         Selection {
             temporary: self.temporary,
             at: self.at,
             ..self.part.selection()
         }
-    }
-
-    /// Whether a moment is asked for.
-    pub fn has_moment(&self) -> bool {
-        self.at.is_some()
-    }
-
-    /// Whether everything in the domain is selected.
-    pub fn is_whole(&self) -> bool {
-        self.selection()
-            == Selection {
-                domain: self.part.domain.only(),
-                ..Selection::default()
-            }
-    }
-
-    /// Removes all other samples from the profile. If none is left, one line on stderr says that.
-    ///
-    /// # Errors
-    /// If something that was named is not in the profile.
-    pub fn apply(&self, profile: &mut Profile) -> Result<()> {
-        apply(&self.selection(), profile)
-    }
-
-    /// The same, but leaves what was not alive at the moment.
-    ///
-    /// # Errors
-    /// As [`apply`](Self::apply).
-    pub fn narrow(&self, profile: &mut Profile) -> Result<Selected> {
-        Ok(self.selection().narrow(profile)?)
-    }
-
-    /// Checks that the options can be used with time samples.
-    ///
-    /// # Errors
-    /// If one of them is about objects.
-    pub fn require_no_objects(&self) -> Result<()> {
-        if self.selection().is_about_objects() {
-            bail!(
-                "--at and --temporary are about objects, and --time is not: leave one of them out"
-            );
-        }
-        Ok(())
     }
 }
 
@@ -199,7 +138,7 @@ impl Selecting {
 // The help of an option is no Markdown: `[import]` is no link.
 #[allow(rustdoc::broken_intra_doc_links)]
 #[derive(Args)]
-pub struct Frames {
+pub struct FrameOptions {
     /// Show the frames of the machinery of imports and of the launcher. This is the default where a file or JSON is written; the Firefox
     /// Profiler gets those of imports only.
     #[arg(long, conflicts_with = "fold_frames")]
@@ -209,21 +148,17 @@ pub struct Frames {
     fold_frames: bool,
 }
 
-impl Frames {
-    /// Folds them, if that is asked for or the default.
-    pub fn apply(&self, profile: &mut Profile, folds_by_default: bool) {
-        if self.fold_frames || (folds_by_default && !self.all_frames) {
-            fold::fold(profile);
-        }
-    }
-
-    /// The same for the Firefox Profiler, where the frames of imports are shown, and those of the launcher are not: they would be
-    /// the root of every stack.
-    pub fn apply_for_page(&self, profile: &mut Profile) {
-        if self.fold_frames {
-            fold::fold(profile);
-        } else if !self.all_frames {
-            fold::fold_launcher(profile);
+impl FrameOptions {
+    /// The frames that are asked for; without an option, these.
+    pub fn or(&self, default: Frames) -> Frames {
+        match self {
+            Self {
+                fold_frames: true, ..
+            } => Frames::Folded,
+            Self {
+                all_frames: true, ..
+            } => Frames::All,
+            _ => default,
         }
     }
 }

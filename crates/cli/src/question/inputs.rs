@@ -1,15 +1,15 @@
-//! Opens the profiles that a command reads.
+//! The profiles that a command reads.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use nthbyte_profile::{Profile, family};
 
+use super::selecting::is_size;
 use crate::output::{Output, say};
 use crate::progress::Progress;
-use crate::selecting::is_size;
 
 /// One profile, or several that are shown as one.
 #[derive(Args)]
@@ -20,13 +20,6 @@ pub struct Profiles {
     /// Also the profiles of the processes that this program started: app.1235.nthb beside app.nthb.
     #[arg(long)]
     all: bool,
-}
-
-/// How a tree tells processes apart.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Apart {
-    /// Each process at the top, with its own calls below.
-    Process,
 }
 
 impl Profiles {
@@ -114,62 +107,46 @@ impl Inputs {
         &self.paths
     }
 
-    /// Reads them. If a part of them is damaged, prints one line about it on stderr.
+    /// Reads them.
     ///
     /// # Errors
     /// If one cannot be read, or is not a profile.
-    pub fn load(&self) -> Result<Profile> {
-        let profile = self.load_quietly()?;
-        self.warn(&profile);
-        Ok(profile)
-    }
-
-    /// Reads them, for a command that reports damage in its own output.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn load_quietly(&self) -> Result<Profile> {
-        let mut profile = self.read()?;
-        nthbyte_symbols::resolve(&mut profile);
-        Ok(profile)
-    }
-
-    /// Reads them without looking up the functions of native code: to write them again.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn load_raw(&self) -> Result<Profile> {
-        let profile = self.read()?;
-        self.warn(&profile);
-        Ok(profile)
-    }
-
-    fn warn(&self, profile: &Profile) {
-        warn(&self.paths, profile);
-    }
-
-    fn read(&self) -> Result<Profile> {
-        if let [path] = &self.paths[..] {
-            return load_path(path);
-        }
+    pub(super) fn read(&self) -> Result<Profile> {
         let progress = Progress::bytes("reading");
-        let profile = Profile::load_all(&self.paths, |done, total| progress.at(done, total))?;
-        Ok(profile)
+        let at = |done, total| progress.at(done, total);
+        match &self.paths[..] {
+            [path] => Profile::load_with(path, at)
+                .map_err(anyhow::Error::from)
+                .with_context(|| format!("cannot read {}", path.display())),
+            paths => Ok(Profile::load_all(paths, at)?),
+        }
     }
 
-    /// Reads each by itself, with its path. If a part of one is damaged, prints one line about it on stderr.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn load_each(&self) -> Result<Vec<(String, Profile)>> {
-        let each = self.paths.iter();
-        each.map(|path| {
-            let mut profile = load_path(path)?;
-            nthbyte_symbols::resolve(&mut profile);
-            warn(std::slice::from_ref(path), &profile);
-            Ok((path.display().to_string(), profile))
-        })
-        .collect()
+    /// If a part of them is damaged, prints one line about it on stderr.
+    pub(super) fn warn(&self, profile: &Profile) {
+        let Some(first) = profile.damage.first() else {
+            return;
+        };
+        let more = match profile.damage.len() - 1 {
+            0 => String::new(),
+            further => format!(" (and {further} more)"),
+        };
+        // Of several, the damage says whose it is.
+        let which = match &self.paths[..] {
+            [path] => path.display().to_string(),
+            several => format!("one of {} profiles", several.len()),
+        };
+        say!(
+            "nthbyte: {which} is damaged at byte {}: {}{more}; what could be read is shown",
+            first.offset,
+            first.what.trim_end_matches('.'),
+        );
+    }
+
+    /// Each of them by itself.
+    pub fn each(&self) -> impl Iterator<Item = Self> {
+        let paths = self.paths.iter().cloned();
+        paths.map(|path| Self { paths: vec![path] })
     }
 
     /// Makes sure that writing destroys no profile, and nothing that nthbyte has not written: see [`Output::protect`].
@@ -234,46 +211,4 @@ fn leave_out(path: &Path, family: &family::Family) {
         "nthbyte: left out of the family of {}: {more}",
         path.display()
     );
-}
-
-fn load_path(path: &Path) -> Result<Profile> {
-    let progress = Progress::bytes("reading");
-    Profile::load_with(path, |done, total| progress.at(done, total))
-        .map_err(anyhow::Error::from)
-        .with_context(|| format!("cannot read {}", path.display()))
-}
-
-/// Checks that a profile has time samples.
-///
-/// # Errors
-/// If it has none.
-pub fn require_time(path: &Path, profile: &Profile) -> Result<()> {
-    if profile.cpu.is_empty() {
-        bail!(
-            "{} has no time samples: record it with `nthbyte run --cpu`",
-            path.display()
-        );
-    }
-    Ok(())
-}
-
-fn warn(paths: &[PathBuf], profile: &Profile) {
-    if let Some(first) = profile.damage.first() {
-        let further = profile.damage.len() - 1;
-        let more = if further == 0 {
-            String::new()
-        } else {
-            format!(" (and {further} more)")
-        };
-        // Of several, the damage says whose it is.
-        let which = match paths {
-            [path] => path.display().to_string(),
-            several => format!("one of {} profiles", several.len()),
-        };
-        say!(
-            "nthbyte: {which} is damaged at byte {}: {}{more}; what could be read is shown",
-            first.offset,
-            first.what.trim_end_matches('.'),
-        );
-    }
 }

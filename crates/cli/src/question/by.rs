@@ -1,4 +1,4 @@
-//! What a row of a table stands for: `--by`.
+//! `--by`: what a row of a table stands for, and what a tree begins with.
 
 use clap::ValueEnum;
 use nthbyte_report::By;
@@ -28,4 +28,11 @@ impl From<Rows> for By {
             Rows::Process => Self::Process,
         }
     }
+}
+
+/// How a tree tells processes apart.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Apart {
+    /// Each process at the top, with its own calls below.
+    Process,
 }

@@ -1,0 +1,163 @@
+//! What a command asks of profiles, and how they are made ready to answer it: in one order, for all commands.
+//!
+//! ```text
+//! inputs ─▶ read ─▶ native functions ─▶ a look at the whole ─▶ selection ─▶ frames ─▶ by process
+//! ```
+
+pub mod by;
+pub mod inputs;
+pub mod selecting;
+
+use anyhow::{Result, bail};
+use nthbyte_profile::Profile;
+use nthbyte_report::{Selected, Selection, fold};
+
+use crate::output::say;
+use crate::progress::during;
+use by::Apart;
+use inputs::Inputs;
+
+/// What a command asks.
+pub struct Question {
+    /// The files that are read as one profile.
+    pub inputs: Inputs,
+    /// The part of it; `None` for all, as it was recorded.
+    pub selection: Option<Selection>,
+    /// Which samples the answer is about.
+    pub samples: Samples,
+    /// Whether what was not alive at the selection's moment stays: the answer shows it beside what was alive.
+    pub keeps_dead: bool,
+    /// The frames that stacks have.
+    pub frames: Frames,
+    /// What stacks begin with.
+    pub by: Option<Apart>,
+    /// Whether the answer says which parts of the files are damaged. Else a line on stderr does.
+    pub says_damage: bool,
+}
+
+/// The samples that an answer is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Samples {
+    /// All of them.
+    All,
+    /// Those of time if they are asked for, or if there are no others; else those of allocations.
+    OneKind {
+        /// They are asked for.
+        time: bool,
+    },
+}
+
+/// The frames that stacks have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Frames {
+    /// Those that were recorded: native functions are not looked up.
+    Recorded,
+    /// All.
+    All,
+    /// All but those of the launcher, which would be the root of every stack.
+    WithoutLauncher,
+    /// All but those of the launcher and of the machinery of imports.
+    Folded,
+}
+
+/// A profile that is ready for an answer.
+pub struct Prepared {
+    /// It has the selected samples only.
+    pub profile: Profile,
+    /// What was selected.
+    pub selected: Selected,
+    /// Whether the answer is about time samples.
+    pub is_of_time: bool,
+}
+
+impl Question {
+    /// All of these profiles, with all frames.
+    pub fn about(inputs: Inputs) -> Self {
+        Self {
+            inputs,
+            selection: None,
+            samples: Samples::All,
+            keeps_dead: false,
+            frames: Frames::All,
+            by: None,
+            says_damage: false,
+        }
+    }
+
+    /// Reads the profiles, and keeps the part that is asked for. If nothing is left of it, a line on stderr says that.
+    ///
+    /// # Errors
+    /// If one cannot be read or is not a profile; if what was selected, or time samples that were asked for, are not in it.
+    pub fn prepare(&self) -> Result<Prepared> {
+        Ok(self.prepare_after(|_| ())?.1)
+    }
+
+    /// The same. What `look` finds in the whole profile, before a part of it is kept, is returned too.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub fn prepare_after<T>(&self, look: impl FnOnce(&Profile) -> T) -> Result<(T, Prepared)> {
+        let mut profile = self.inputs.read()?;
+        if self.frames != Frames::Recorded {
+            nthbyte_symbols::resolve(&mut profile);
+        }
+        if !self.says_damage {
+            self.inputs.warn(&profile);
+        }
+        let looked = look(&profile);
+        let is_of_time = self.is_of_time(&profile)?;
+        let selected = match &self.selection {
+            Some(selection) => during("selecting", || self.select(selection, &mut profile))?,
+            None => Selected::everything(),
+        };
+        match self.frames {
+            Frames::Recorded | Frames::All => {}
+            Frames::WithoutLauncher => fold::fold_launcher(&mut profile),
+            Frames::Folded => fold::fold(&mut profile),
+        }
+        if self.by == Some(Apart::Process) {
+            profile.root_by_process();
+        }
+        let prepared = Prepared {
+            profile,
+            selected,
+            is_of_time,
+        };
+        Ok((looked, prepared))
+    }
+
+    /// Whether the answer is about time samples.
+    fn is_of_time(&self, profile: &Profile) -> Result<bool> {
+        let Samples::OneKind { time } = self.samples else {
+            return Ok(false);
+        };
+        if profile.cpu.is_empty() && time {
+            bail!(
+                "{} has no time samples: record it with `nthbyte run --cpu`",
+                self.inputs.paths()[0].display()
+            );
+        }
+        let is_of_time = time || (profile.samples.is_empty() && !profile.cpu.is_empty());
+        let is_about_objects = |of: &Selection| of.is_about_objects();
+        if is_of_time && self.selection.as_ref().is_some_and(is_about_objects) {
+            bail!(
+                "--at and --temporary are about objects, and --time is not: leave one of them out"
+            );
+        }
+        Ok(is_of_time)
+    }
+
+    fn select(&self, selection: &Selection, profile: &mut Profile) -> Result<Selected> {
+        if self.keeps_dead {
+            return Ok(selection.narrow(profile)?);
+        }
+        let has_samples =
+            |profile: &Profile| !(profile.samples.is_empty() && profile.cpu.is_empty());
+        let had_samples = has_samples(profile);
+        let selected = selection.apply(profile)?;
+        if had_samples && !has_samples(profile) {
+            say!("nthbyte: no sample is in the selected part");
+        }
+        Ok(selected)
+    }
+}
