@@ -44,6 +44,7 @@
 //! interrupted  a thread in a signal handler, walked later from a copy of its stack
 //! modules   what is loaded, and its tables        maps   /proc/self/maps        image   a library's file
 //! stack     words of the stack, read within its bounds        bounds    those of the calling thread's stack
+//! walk_stack  the stack that a walk runs on
 //! no_walker what there is of it on other processors
 //! ```
 
@@ -67,6 +68,8 @@ mod modules;
 mod stack;
 #[cfg(target_arch = "x86_64")]
 mod upkeep;
+#[cfg(target_arch = "x86_64")]
+mod walk_stack;
 #[cfg_attr(not(target_arch = "x86_64"), path = "no_walker.rs")]
 mod walker;
 

@@ -15,6 +15,7 @@ use crate::interrupted::Interrupted;
 use crate::modules::Modules;
 use crate::stack::{self, Chunk, Stack};
 use crate::upkeep;
+use crate::walk_stack::{self, WalkStack};
 
 /// The largest number of frames of a walk. A deeper stack keeps its innermost frames.
 pub const MAX_DEPTH: usize = 1024;
@@ -80,6 +81,7 @@ pub struct Unwinder {
     wanted: Option<Unknown>,
     /// Always there between two walks, but not in the child of a fork that came in one.
     chunk: Option<Box<Chunk>>,
+    walk_stack: WalkStack,
     /// The stack of the last walk that waits, if one waits.
     kept: Vec<Arc<Part>>,
     main_end: usize,
@@ -103,6 +105,7 @@ impl Unwinder {
             cut: Cut::No,
             wanted: None,
             chunk: Some(Box::default()),
+            walk_stack: WalkStack::default(),
             kept: Vec::new(),
             main_end: stack::main_end(),
             memory: PerEpoch::new(Some(memory)),
@@ -372,6 +375,24 @@ impl Unwinder {
     /// one.
     #[inline(always)]
     fn follow(
+        &mut self,
+        address: FrameAddress,
+        registers: UnwindRegsX86_64,
+        left_out: LeftOut,
+        read: &mut impl FnMut(u64) -> Result<u64, ()>,
+    ) -> Option<Unknown> {
+        let start = self.walk_stack.start();
+        // SAFETY: one thread uses the unwinder at a time, and a walk begins no other one.
+        unsafe {
+            walk_stack::on(start, || {
+                self.follow_here(address, registers, left_out, read)
+            })
+        }
+    }
+
+    /// The same, on the present stack.
+    #[inline(always)]
+    fn follow_here(
         &mut self,
         mut address: FrameAddress,
         mut registers: UnwindRegsX86_64,
