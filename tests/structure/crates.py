@@ -1,4 +1,6 @@
-"""Crates depend on each other as stated, and the folders of a crate have no cycle.
+"""Crates depend on each other as stated in their manifests, and the folders of a crate have no cycle.
+
+The compiler refuses a crate that the manifest does not name, so only the manifests are read.
 
 In each folder, its files and subfolders refer to each other without a cycle. Only cycles of files alone are allowed.
 A module with children (`a.rs` beside `a/`, or `a/mod.rs`) belongs to its folder.
@@ -39,7 +41,7 @@ def check(root: Path, rules: dict[str, Any]) -> Iterator[str]:
             yield f"crates/{name}/Cargo.toml: `{name}` may not depend on `{dependency}`"
         for crate_root in (folder / "src" / "lib.rs", folder / "src" / "main.rs"):
             if crate_root.exists():
-                yield from _check_source(root, crate_root, name, allowed)
+                yield from _check_source(root, crate_root)
 
 
 def _dependencies(manifest: dict[str, Any]) -> set[str]:
@@ -57,20 +59,12 @@ def _dependencies(manifest: dict[str, Any]) -> set[str]:
     return {name.removeprefix(_PREFIX) for name in named + renamed if name.startswith(_PREFIX)}
 
 
-def _check_source(root: Path, crate_root: Path, name: str, allowed: set[str]) -> Iterator[str]:
+def _check_source(root: Path, crate_root: Path) -> Iterator[str]:
     module = read_crate(crate_root)
-    found = references(module)
-    own_library = crate_root.name == "main.rs"
-    for reference in found:
-        if isinstance(reference.target, str) and reference.target.startswith("nthbyte_"):
-            other = reference.target.removeprefix("nthbyte_").replace("_", "-")
-            if other not in allowed and not (own_library and other == name):
-                where = f"{reference.source.relative_to(root)}:{reference.line}"
-                yield f"{where}: `{name}` may not depend on `{other}`"
     facades = {
         one.file for one in module.all() if one.children and one.file.stem not in ("mod", "lib", "main")
     }
-    yield from folder_cycles(root, crate_root.parent, found, facades)
+    yield from folder_cycles(root, crate_root.parent, references(module), facades)
 
 
 def folder_cycles(root: Path, source: Path, found: list[Reference], facades: set[Path]) -> Iterator[str]:
@@ -79,8 +73,6 @@ def folder_cycles(root: Path, source: Path, found: list[Reference], facades: set
     graphs: dict[Path, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     places: dict[tuple[Path, str, str], Reference] = {}
     for reference in found:
-        if isinstance(reference.target, str):
-            continue
         one, other = (_parts(source, file, facades) for file in (reference.source, reference.target))
         shared = next(
             at for at in range(len(one)) if at == len(other) - 1 or one[at] != other[at] or at == len(one) - 1
@@ -95,7 +87,7 @@ def folder_cycles(root: Path, source: Path, found: list[Reference], facades: set
             if any(name.endswith("/") for name in cycle):
                 steps = [places[folder, one, other] for one, other in zip(cycle, cycle[1:])]
                 where = ", ".join(
-                    f"{step.source.relative_to(root)}:{step.line} -> {Path(step.target).relative_to(root)}"
+                    f"{step.source.relative_to(root)}:{step.line} -> {step.target.relative_to(root)}"
                     for step in steps
                 )
                 yield f"{folder.relative_to(root)}: a cycle {' -> '.join(cycle)} ({where})"

@@ -63,12 +63,11 @@ class Module:
 
 @dataclass(frozen=True)
 class Reference:
-    """One file refers to another of the same crate, or to another crate."""
+    """One file refers to another of the same crate."""
 
     source: Path
     line: int
-    target: Path | str
-    """A file, or the name of a crate as it stands in a path."""
+    target: Path
 
 
 class MissingModule(Exception):
@@ -83,14 +82,12 @@ def read_crate(root: Path) -> Module:
 
 
 def references(root: Module) -> list[Reference]:
-    """Returns all references between files of a crate, and to other crates of the workspace or the world."""
+    """Returns all references between files of a crate."""
     found: dict[Reference, None] = {}
     for module in root.all():
         for path, line in _paths_that_count(module):
             target = _resolve(module, path, set())
-            if isinstance(target, str):
-                found[Reference(module.file, line, target)] = None
-            elif target and target.file != module.file:
+            if target and target.file != module.file:
                 found[Reference(module.file, line, target.file)] = None
     return list(found)
 
@@ -111,11 +108,11 @@ def _paths_that_count(module: Module) -> Iterator[tuple[list[str], int]]:
 # Resolving
 
 
-def _resolve(module: Module, path: list[str], seen: set[tuple[str, str]]) -> Module | str | None:
-    """Returns the module that defines what a path names, the name of another crate, or None for what is neither."""
+def _resolve(module: Module, path: list[str], seen: set[tuple[str, str]]) -> Module | None:
+    """Returns the module that defines what a path names; None if it is not of this crate."""
     first, rest = path[0], path[1:]
     if first == "":
-        return rest[0] if rest else None
+        return None
     if first in ("crate", "$crate"):
         return _descend(module.root, rest, seen)
     if first == "self":
@@ -125,12 +122,10 @@ def _resolve(module: Module, path: list[str], seen: set[tuple[str, str]]) -> Mod
     if first in module.children or first in module.uses:
         return _descend(module, path, seen)
     found = _through_globs(module, first, seen)
-    if found is not None:
-        return _descend(found, rest, seen) if isinstance(found, Module) else found
-    return None if first in module.items else first
+    return _descend(found, rest, seen) if found else None
 
 
-def _descend(module: Module, path: list[str], seen: set[tuple[str, str]]) -> Module | str | None:
+def _descend(module: Module, path: list[str], seen: set[tuple[str, str]]) -> Module | None:
     if not path:
         return module
     first, rest = path[0], path[1:]
@@ -148,27 +143,27 @@ def _descend(module: Module, path: list[str], seen: set[tuple[str, str]]) -> Mod
     if first in module.uses:
         return _resolve_use(module, [*module.uses[first].path, *rest], seen)
     found = _through_globs(module, first, seen)
-    if isinstance(found, Module) and rest and first in found.children:
+    if found and rest and first in found.children:
         return _descend(found.children[first], rest, seen)
-    return found if found is not None else module
+    return found or module
 
 
-def _resolve_use(module: Module, path: list[str], seen: set[tuple[str, str]]) -> Module | str | None:
+def _resolve_use(module: Module, path: list[str], seen: set[tuple[str, str]]) -> Module | None:
     # `use name::x` names a child or a crate, but never the name that it declares itself.
     if path[0] in module.uses and path[0] not in module.children and (module.path, path[0]) in seen:
-        return path[0]
+        return None
     return _resolve(module, path, seen)
 
 
-def _through_globs(module: Module, name: str, seen: set[tuple[str, str]]) -> Module | str | None:
+def _through_globs(module: Module, name: str, seen: set[tuple[str, str]]) -> Module | None:
     for glob in module.globs:
         key = (module.path, "*" + "::".join(glob.path) + name)
         if key in seen:
             continue
         target = _resolve(module, glob.path, seen | {key})
-        if isinstance(target, Module) and (name in target.items or name in target.children):
+        if target and (name in target.items or name in target.children):
             return target
-        if isinstance(target, Module) and (name in target.uses or target.globs):
+        if target and (name in target.uses or target.globs):
             deeper = _descend(target, [name], seen | {key})
             if deeper is not target:
                 return deeper
