@@ -15,16 +15,16 @@ use nthbyte_profile::event::{LostKind, Nanos};
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, SamplePoints};
 use nthbyte_session::process::READS_ARE_FORBIDDEN;
-use nthbyte_session::{Config, Outcome, RUNNING_ALREADY, Session, native};
+use nthbyte_session::{Config, Outcome, RUNNING_ALREADY, Session, native, record_waiting};
 
 use crate::api::Gil;
 use crate::heap::{accounts, huge_pages};
+use crate::host::HOST;
 use crate::layout::Layout;
 use crate::patches::allocators::{self, Installed};
 use crate::patches::gc_callbacks::{self, Entry};
 use crate::patches::{allocated_blocks, dealloc, forks, raw_calloc, thread_starts};
 use crate::sampling::allocation_sites::AllocationSites;
-use crate::sampling::native::OWN_THREAD;
 use crate::sampling::tracker::Tracker;
 use crate::{ticks, verify};
 
@@ -155,7 +155,7 @@ pub fn stop(gil: &mut Gil) -> Option<Outcome> {
     }
     // Before native memory: ticks may wait for their stacks as its samples do.
     ticks::stop_timers();
-    ticks::record_waiting();
+    record_waiting(&HOST);
     native::disconnect();
     // SAFETY: the main GIL is held, and the heap is not further up the stack: this is a function of the module.
     let totals = unsafe { agent.installed.stop_sampling() };
@@ -168,7 +168,7 @@ pub fn stop(gil: &mut Gil) -> Option<Outcome> {
         entry.remove(gil);
     }
     let mut agent = gil.agent()?;
-    ticks::record_waiting();
+    record_waiting(&HOST);
     ticks::end();
     agent.tracker.record_memory();
     let (session, own) = agent.tracker.end(&totals)?;
@@ -291,7 +291,7 @@ impl Agent {
                 "native frames are not known: {READS_ARE_FORBIDDEN}"
             ));
         }
-        let session = Session::start(&config, meta).inspect_err(|_| ticks::end())?;
+        let session = Session::start(&config, meta, &HOST).inspect_err(|_| ticks::end())?;
         self.tracker.begin(session, points.period());
         self.collection = None;
         self.tracker.record_memory();
@@ -302,7 +302,6 @@ impl Agent {
         };
         // SAFETY: the agent is borrowed, so the GIL is held; the observer needs no context.
         unsafe { self.installed.start_sampling(points, observer) };
-        let _ = OWN_THREAD.set(ticks::own_threads::place);
         self.tracker.begin_native(seed, config.native_frames);
         Ok(())
     }

@@ -46,6 +46,7 @@ nthbyte_session::agent_allocator!();
 mod agent;
 mod api;
 mod heap;
+mod host;
 mod layout;
 mod memory;
 mod module;

@@ -1,13 +1,13 @@
 //! What an agent calls: see [`nthbyte_session::native`].
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use nthbyte_session::close_reserve;
 use nthbyte_session::native::{
     Interface, MOST_RANGES, NOT_INTERESTED, Observer, Request, Settings, VERSION,
 };
 use nthbyte_session::process::image;
+use nthbyte_session::{AtomicFn, close_reserve};
 
 use crate::{mappings, replaced, sampler, thread};
 
@@ -28,14 +28,11 @@ static nthbyte_native_interface: Interface = Interface {
     busy,
 };
 
-type Sampled = unsafe extern "C" fn(&Request) -> u64;
-type Freed = unsafe extern "C" fn(u64);
-type Unmap = unsafe extern "C" fn(usize, usize) -> bool;
-
-static SAMPLED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
-static FREED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
-static LOOK: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
-static UNMAP: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+// The functions of the observer.
+static SAMPLED: AtomicFn<unsafe extern "C" fn(&Request) -> u64> = AtomicFn::none();
+static FREED: AtomicFn<unsafe extern "C" fn(u64)> = AtomicFn::none();
+static LOOK: AtomicFn<unsafe extern "C" fn(u64)> = AtomicFn::none();
+static UNMAP: AtomicFn<unsafe extern "C" fn(usize, usize) -> bool> = AtomicFn::none();
 /// Starts and ends of excluded code.
 static EXCLUDED: [[AtomicUsize; 2]; MOST_RANGES] =
     [const { [const { AtomicUsize::new(0) }; 2] }; MOST_RANGES];
@@ -66,10 +63,10 @@ unsafe extern "C" fn connect(settings: &Settings) {
         place[1].store(range[1], Relaxed);
     }
     mappings::exclude_allocator();
-    SAMPLED.store(sampled as *mut (), Release);
-    FREED.store(freed as *mut (), Release);
-    LOOK.store(look as *mut (), Release);
-    UNMAP.store(unmap as *mut (), Release);
+    SAMPLED.set(sampled);
+    FREED.set(freed);
+    LOOK.set(look);
+    UNMAP.set(unmap);
     if settings.period >= ENLARGED_FROM && replaced::has_sizes() {
         replaced::search_large_only();
     } else {
@@ -118,37 +115,34 @@ pub fn is_excluded(caller: usize) -> bool {
 
 /// Reports a sampled request. Returns its token.
 pub fn sampled(request: &Request) -> u64 {
-    let function = SAMPLED.load(Acquire);
-    if function.is_null() {
-        return NOT_INTERESTED;
-    }
-    // SAFETY: a function of this type was stored.
-    unsafe { std::mem::transmute::<*mut (), Sampled>(function)(request) }
+    // SAFETY: the observer's function, with its argument.
+    SAMPLED
+        .get()
+        .map_or(NOT_INTERESTED, |sampled| unsafe { sampled(request) })
 }
 
 /// Reports that sampled memory is freed.
 pub fn freed(token: u64) {
-    let function = FREED.load(Acquire);
-    if !function.is_null() {
-        // SAFETY: a function of this type was stored.
-        unsafe { std::mem::transmute::<*mut (), Freed>(function)(token) };
+    if let Some(freed) = FREED.get() {
+        // SAFETY: the observer's function, with a token of its own.
+        unsafe { freed(token) };
     }
 }
 
 /// Reports that memory that counts with what is touched of it is about to be freed or resized.
 pub fn look(token: u64) {
-    let function = LOOK.load(Acquire);
-    if !function.is_null() {
-        // SAFETY: a function of this type was stored.
-        unsafe { std::mem::transmute::<*mut (), Freed>(function)(token) };
+    if let Some(look) = LOOK.get() {
+        // SAFETY: as above.
+        unsafe { look(token) };
     }
 }
 
 /// Reports that addresses are about to be unmapped. Returns whether that was noted.
 pub fn unmap(start: usize, size: usize) -> bool {
-    let function = UNMAP.load(Acquire);
-    // SAFETY: a function of this type was stored.
-    !function.is_null() && unsafe { std::mem::transmute::<*mut (), Unmap>(function)(start, size) }
+    // SAFETY: the observer's function, with any addresses.
+    UNMAP
+        .get()
+        .is_some_and(|unmap| unsafe { unmap(start, size) })
 }
 
 fn watch_forks() {

@@ -21,10 +21,10 @@ use nthbyte_profile::Method;
 use nthbyte_profile::event::NodeId;
 use nthbyte_session::native::Placed;
 use nthbyte_session::process::READS_ARE_FORBIDDEN;
-use nthbyte_session::{Config, Outcome, Recording, Session, native, termination};
+use nthbyte_session::{Config, Host, Outcome, Recording, Session, native, termination};
 
 /// Signals that end a program when a user stops it. The profile is completed first, as at SIGTERM.
-const ENDING: [i32; 2] = [libc::SIGINT, libc::SIGHUP];
+pub const ENDING_SIGNALS: [i32; 2] = [libc::SIGINT, libc::SIGHUP];
 
 /// How requests are sampled.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ pub fn is_running() -> bool {
 ///
 /// # Errors
 /// One line that says what prevents it.
-pub fn begin(config: &Config, sampling: Sampling) -> Result<(), String> {
+pub fn begin<H: Host>(config: &Config, host: &'static H, sampling: Sampling) -> Result<(), String> {
     let mut running = running().ok_or("another thread is starting or stopping a session")?;
     if running.is_some() {
         return Err(RUNNING_ALREADY.to_owned());
@@ -94,8 +94,7 @@ pub fn begin(config: &Config, sampling: Sampling) -> Result<(), String> {
     native::add_sources(&mut meta, sampling.method, config.native_period());
     // There is no interpreter with a heap.
     meta.sources.remove(0);
-    termination::also_at(&ENDING);
-    let session = Session::start(config, meta)?;
+    let session = Session::start(config, meta, host)?;
     (sampling.know_modules)(&session);
     PROCESS.store(std::process::id(), Relaxed);
     if !(sampling.begin)(&session, seed) {

@@ -1,9 +1,9 @@
 //! The session of the process, which samples by the preloaded library for native memory.
 
-use nthbyte_process::Sampling;
+use nthbyte_process::{ENDING_SIGNALS, Sampling};
 use nthbyte_profile::Method;
 use nthbyte_session::native::{Placed, Request};
-use nthbyte_session::{Config, Recording, Session, native};
+use nthbyte_session::{Config, Host, Recording, Session, native};
 
 /// Starts the session.
 ///
@@ -19,14 +19,27 @@ pub fn begin(config: &Config) -> Result<(), String> {
         begin: connect,
         end: native::disconnect,
     };
-    nthbyte_process::begin(config, sampling)
+    nthbyte_process::begin(config, &Program, sampling)
 }
 
 fn connect(session: &Session, seed: u64) -> bool {
-    native::connect(session, seed, place, |_| false, &[])
+    native::connect(session, seed, &[])
 }
 
-/// The calling thread and its stack: the frames of nthbyte's libraries are left out by module.
-fn place(recording: &mut Recording<'_>, _: &Request) -> Option<Placed> {
-    nthbyte_process::place(recording, 0)
+/// A process without an interpreter.
+struct Program;
+
+impl Host for Program {
+    fn prepare(&self) {
+        nthbyte_unwind::keep_up();
+    }
+
+    fn ending_signals(&self) -> [i32; 2] {
+        ENDING_SIGNALS
+    }
+
+    /// The frames of nthbyte's libraries are left out by module.
+    fn place(&self, recording: &mut Recording<'_>, _: &Request) -> Option<Placed> {
+        nthbyte_process::place(recording, 0)
+    }
 }

@@ -19,6 +19,7 @@ use nthbyte_profile::event::{
 use nthbyte_profile::{Distances, Method, Source};
 
 use crate::bounded_lock::BoundedLock;
+use crate::host::HOST;
 use nthbyte_session::{Config, Counted, KeyMap, Outcome, PerEpoch, Recording, Session, guarded};
 
 struct Sampling {
@@ -92,7 +93,7 @@ pub fn start(config: &Config) -> Result<(), String> {
         every * nursery,
         config.cpu_hz,
     );
-    let session = Session::start(config, meta)?;
+    let session = Session::start(config, meta, &HOST)?;
     let mut place = lock().ok_or("an earlier session failed")?;
     *place = Some(Sampling {
         session,

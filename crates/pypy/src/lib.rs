@@ -58,5 +58,6 @@ mod bounded_lock;
 mod collector;
 mod control;
 mod gil_trap;
+mod host;
 mod stacks;
 mod types;

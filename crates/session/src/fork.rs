@@ -13,7 +13,7 @@
 //! - *Before the fork* the forking thread takes the lock, so that no recording is half done in the child, and stops the
 //!   writer thread: CPython 3.12 and later warn of a fork in a process with more than one thread. Both waits have a
 //!   limit. If the writer thread is in a write that does not end, the fork continues without it.
-//! - *In the parent* the writer thread starts again at once, unless the host says ([`set_after_fork`]) that the process's
+//! - *In the parent* the writer thread starts again at once, unless the host says ([`Host::counts_threads`](crate::Host::counts_threads)) that the process's
 //!   threads are about to be counted. Then it starts when the host calls [`let_writer_run`]; the parent may record
 //!   nothing for hours. If the host cannot do that in time, the thread starts 250 ms after the next recording. A signal
 //!   that ends the process waits for the thread.
@@ -23,15 +23,15 @@
 //!   its threads takes memory that may be sampled.
 
 use std::sync::Once;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::cancellation::uncancelled;
 use crate::exit;
 use crate::guard::guarded;
 use crate::missing;
 use crate::recording::begin_with_lock;
-use crate::registry;
+use crate::registry::{self, Slot};
 use crate::termination;
 use crate::ticks::TICKS;
 
@@ -83,15 +83,6 @@ impl ProcessIdentity {
     }
 }
 
-/// The host's function, of type `fn() -> bool`.
-static AFTER_FORK: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
-
-/// Sets the function that is called in the parent of a fork, by the thread that forks, while `fork` has not returned. It
-/// returns whether someone will count the process's threads. Then the host calls [`let_writer_run`] when that is over.
-pub fn set_after_fork(function: fn() -> bool) {
-    AFTER_FORK.store(function as *mut (), Release);
-}
-
 /// Whether a session of this process has a profile: the child of a fork has none before its first recording.
 #[must_use]
 pub fn has_profile() -> bool {
@@ -125,11 +116,8 @@ extern "C" fn after_fork_in_parent() {
     // SAFETY: as above.
     let before = unsafe { errno.read() };
     guarded(|| {
-        let function = AFTER_FORK.load(Acquire);
-        // SAFETY: a function of this type was stored.
-        let are_counted = !function.is_null()
-            && unsafe { std::mem::transmute::<*mut (), fn() -> bool>(function)() };
-        if !are_counted {
+        let are_counted = |slot: &Slot| slot.is_running() && slot.host.host.counts_threads();
+        if !registry::slots().any(are_counted) {
             uncancelled(let_writer_run);
         }
     });

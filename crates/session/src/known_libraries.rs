@@ -10,7 +10,6 @@
 //! The linker is asked at each sample, in about a hundred instructions: only it knows whether a library was unloaded, and another
 //! one loaded at its addresses. Such a library may get the memory of the other one's description too; so the path decides.
 
-use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::ops::Range;
@@ -21,6 +20,7 @@ use crate::interner::KeyMap;
 use crate::libraries::Library;
 use crate::process::{LoadedImage, Probe};
 use crate::recording::Recording;
+use crate::recording_cell::RecordingCell;
 
 /// The largest number of libraries that have a name.
 const MOST: usize = 256;
@@ -48,13 +48,8 @@ struct Known {
     all: Vec<Named>,
 }
 
-/// For the thread that has a recording.
-struct Shared(UnsafeCell<Known>);
-
-// SAFETY: only the thread with a recording uses the content, and there is one recording at a time.
-unsafe impl Sync for Shared {}
-
-static KNOWN: Shared = Shared(UnsafeCell::new(Known::new()));
+/// What was met until now.
+static KNOWN: RecordingCell<Known> = RecordingCell::new(Known::new());
 
 /// The library that calls this thread; `None` if it is not known.
 ///
@@ -65,7 +60,7 @@ pub unsafe fn of_caller(recording: &mut Recording<'_>, address: usize) -> Option
     let image = LoadedImage::at(address)?;
     // SAFETY: the caller's promise.
     let path = unsafe { image.path_in_place() };
-    known(recording).with_path(image, path)
+    KNOWN.with(recording).with_path(image, path)
 }
 
 /// The library that has an address, which may be any number, and its addresses; `None` if there is none, or if it is not known.
@@ -76,17 +71,11 @@ pub fn at(
 ) -> Option<(Range<usize>, &'static Library)> {
     let image = LoadedImage::at(address)?;
     let addresses = image.addresses.clone();
-    let library = known(recording).with_readable_path(image, |image| {
+    let library = KNOWN.with(recording).with_readable_path(image, |image| {
         let mut path = [0; LONGEST_PATH];
         image.read_path(probe, &mut path).map(CStr::to_owned)
     });
     Some((addresses, library?))
-}
-
-/// What was met until now.
-fn known<'a>(_recording: &'a mut Recording<'_>) -> &'a mut Known {
-    // SAFETY: there is a recording, which is borrowed as long as this is, and this is the only use of the content.
-    unsafe { &mut *KNOWN.0.get() }
 }
 
 impl Known {

@@ -12,11 +12,14 @@
 //! # Use
 //!
 //! ```no_run
-//! # use nthbyte_session::{Config, Session};
+//! # use nthbyte_session::{Config, Host, Session};
 //! # use nthbyte_profile::{Method, event::{Allocation, LostKind}};
+//! struct Plain;
+//! impl Host for Plain {}
+//!
 //! # fn sample(config: &Config, allocation: Allocation) -> Result<(), String> {
 //! let meta = config.meta(Method::CutFreeLists, config.seed(), Vec::new());
-//! let session = Session::start(config, meta)?;
+//! let session = Session::start(config, meta, &Plain)?;
 //! // At each sample, in any thread:
 //! if let Some(mut recording) = session.record(LostKind::Allocations) {
 //!     recording.allocation(allocation, config.period);
@@ -75,7 +78,8 @@
 //! composition what the resident set is made of, at intervals
 //! os_thread   a thread that needs no thread-local data
 //! exit        the end of the process
-//! keeper      work of the host that the writer thread does
+//! host        the contract with the host           keeper     the same, for the recorder and the writer thread
+//! backlog     the ticks that wait
 //! reserve     the allocator, with a reserve for when memory runs out    pool  its small blocks    region  the reserve's memory
 //! process     descriptors, reads that cannot fault, resident size, the library's own pages
 //! cancellation  waits in threads that the program cancels    signals  threads that take no signal
@@ -92,6 +96,8 @@ pub mod termination;
 pub mod ticks;
 pub mod timers;
 
+mod atomic_fn;
+mod backlog;
 mod cancellation;
 mod claims;
 mod clock;
@@ -100,6 +106,7 @@ mod fork;
 mod fork_state;
 mod free_list;
 mod guard;
+mod host;
 mod interner;
 mod keeper;
 mod known_libraries;
@@ -119,6 +126,7 @@ mod rate;
 mod record;
 mod recorder;
 mod recording;
+mod recording_cell;
 mod region;
 mod registry;
 mod reserve;
@@ -138,19 +146,22 @@ mod writer;
 #[cfg(test)]
 agent_allocator!();
 
+pub use atomic_fn::AtomicFn;
+pub use backlog::{ROOM_FOR_TICKS, record_waiting};
 pub use cancellation::uncancelled;
 pub use claims::{claim, settle};
 pub use clock::{Clock, monotonic_nanos};
 pub use config::Config;
-pub use fork::{ProcessIdentity, forks, has_profile, let_writer_run, set_after_fork};
+pub use fork::{ProcessIdentity, forks, has_profile, let_writer_run};
 pub use guard::guarded;
+pub use host::Host;
 pub use interner::{Appearance, Epoch, KeyMap, KnownType, PerEpoch};
-pub use keeper::{Keeper, set_keeper, set_preparer};
 pub use missing::interpreter_ran;
 pub use os_thread::{in_own_thread, is_writer_thread};
 pub use outcome::{Counted, Outcome, copy_text};
 pub use rate::Rate;
 pub use recording::{Recording, is_recording_here, record_now};
+pub use recording_cell::RecordingCell;
 #[cfg(feature = "test-seams")]
 pub use reserve::failing;
 pub use reserve::{AgentAllocator, close_reserve};

@@ -14,32 +14,34 @@
 //! recording of native memory. A sample whose stack needs a look at files waits for the writer thread: see
 //! [`Placed::Later`].
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64};
 use std::time::Duration;
 
 use nthbyte_profile::event::{
-    Allocation, LabelSetId, LostKind, NodeId, SampleId, SourceId, Survival, ThreadId, TypeId,
+    Allocation, LabelSetId, LostKind, NodeId, SampleId, SourceId, Survival, TypeId,
 };
 use nthbyte_profile::{Distances, Meta, Method, Source, SourceKind};
 
-pub use crate::observer::{IsOwn, Place, connect, disconnect, is_available};
+pub use crate::observer::{connect, disconnect, is_available};
 pub use crate::preload::{
-    Interface, Kind, LAZY, MOST_RANGES, NOT_INTERESTED, Observer, Request, SYMBOL, Settings,
-    VERSION, interface, load, set_busy, unobserved,
+    BusyCounter, Interface, Kind, LAZY, MOST_RANGES, NOT_INTERESTED, Observer, Request, SYMBOL,
+    Settings, VERSION, interface, load, unobserved,
 };
 
 use crate::guard::guarded;
+use crate::host::Host;
 use crate::libraries;
 use crate::postponed::Postponed;
+use crate::recording;
 use crate::recording::Recording;
 use crate::registry::Slot;
 use crate::session::Session;
 use crate::touched;
 use crate::unfinished::{self, FLAG};
-use crate::{keeper, recording};
 
-pub use crate::unfinished::{Unfinished, are_waiting, complete};
+pub use crate::host::{Placed, Unfinished};
+pub use crate::unfinished::{are_waiting, complete};
 
 /// A sampled request.
 #[derive(Clone, Copy, Debug)]
@@ -60,14 +62,6 @@ pub struct Sampled {
     pub caller: usize,
 }
 
-/// A thread, and its stack.
-pub enum Placed {
-    /// Both are known.
-    Now(ThreadId, NodeId),
-    /// The stack is completed by [`complete`]. Only if [`may_wait`] has allowed it.
-    Later(ThreadId, Box<dyn Unfinished>),
-}
-
 /// Whether a sample, or a tick, may wait for its stack. If not, the host records what it has of it.
 pub fn may_wait(recording: &mut Recording<'_>) -> bool {
     // After `end`, nobody completes it.
@@ -80,8 +74,6 @@ const ROUND: Duration = Duration::from_millis(1);
 
 /// The session that receives samples; null if none does. Slots are never freed.
 static SESSION: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
-/// What sets the period, of type [`SetPeriod`]; null if native memory is not recorded.
-static SET_PERIOD: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// The number of the source of allocator blocks. That of mappings follows it.
 static SOURCE: AtomicU16 = AtomicU16::new(0);
 static POSTPONED: Postponed<64> = Postponed::new([const { AtomicU64::new(NOT_INTERESTED) }; 64]);
@@ -104,9 +96,6 @@ pub fn add_sources(meta: &mut Meta, method: Method, period: u64) {
     }
 }
 
-/// Sets the period of the requests, in bytes. A thread has it from its next sample on.
-pub type SetPeriod = unsafe extern "C" fn(u64);
-
 /// Starts to record native memory in a session whose description has the sources. Returns the period. `None` if the
 /// session does not record, or has no such source.
 pub fn begin(session: &Session) -> Option<u64> {
@@ -116,44 +105,44 @@ pub fn begin(session: &Session) -> Option<u64> {
     // Those of an earlier session.
     POSTPONED.take_all(|_| {});
     SOURCE.store(source, Relaxed);
-    keeper::set_look(touched::look);
     SESSION.store(std::ptr::from_ref(session.slot()).cast_mut(), Release);
     Some(period)
 }
 
-/// Sets what sets the period of the requests from now on, as long as native memory is recorded.
-pub fn set_period_with(function: SetPeriod) {
-    SET_PERIOD.store(function as *mut (), Release);
+/// Whether native memory is recorded.
+pub(crate) fn is_recorded() -> bool {
+    slot().is_some()
 }
 
-/// Sets the period of native memory, if it is recorded. Threads have it from their next sample on.
-pub(crate) fn set_period(period: u64) {
-    let function = SET_PERIOD.load(Acquire);
-    if !function.is_null() {
-        // SAFETY: a function of this type was stored.
-        unsafe { std::mem::transmute::<*mut (), SetPeriod>(function)(period) };
-    }
+/// The host of the session, if native memory is recorded.
+pub(crate) fn host() -> Option<&'static dyn Host> {
+    slot().map(|slot| slot.host.host)
+}
+
+fn slot() -> Option<&'static Slot> {
+    // SAFETY: slots are never freed.
+    unsafe { SESSION.load(Acquire).as_ref() }
 }
 
 /// Stops to record native memory: `stop` ends the sampling of requests. Samples that wait for their stacks are completed.
 pub fn end(stop: impl FnOnce()) {
-    if SESSION.swap(std::ptr::null_mut(), Release).is_null() {
-        return;
+    let slot = SESSION.swap(std::ptr::null_mut(), AcqRel);
+    // SAFETY: slots are never freed.
+    if let Some(slot) = unsafe { slot.as_ref() } {
+        stop();
+        finish_waiting(slot.host.host);
     }
-    SET_PERIOD.store(std::ptr::null_mut(), Release);
-    stop();
-    finish_waiting();
 }
 
 /// Records the frees that wait for a recording, and completes the samples that wait for their stacks, while the writer
 /// thread makes room for them.
-fn finish_waiting() {
+fn finish_waiting(host: &dyn Host) {
     let now = recording::record_now().map(|recording| recording.now());
     if let Some(now) = now {
         touched::look(now, true);
     }
     for _ in 0..MOST_ROUNDS {
-        keeper::prepare();
+        host.prepare();
         let Some(mut recording) = recording::record_now() else {
             return;
         };
@@ -179,20 +168,9 @@ fn source_of(meta: &Meta) -> Option<(u16, u64)> {
     Some((u16::try_from(at).ok()?, meta.sources[at].period))
 }
 
-/// The system's name of the calling thread.
-pub(crate) fn name_of_thread() -> Option<String> {
-    let mut name = [0_u8; 16];
-    // SAFETY: the call writes 16 bytes at most.
-    let failed = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } != 0;
-    let text = name.split(|&byte| byte == 0).next()?;
-    (!failed && !text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
-}
-
 /// The session, if native memory is recorded.
 fn session() -> Option<Session> {
-    // SAFETY: slots are never freed.
-    let slot = unsafe { SESSION.load(Acquire).as_ref() }?;
-    Some(Session::of_slot(slot))
+    slot().map(Session::of_slot)
 }
 
 /// Records a sampled request, whose thread and stack `place` tells. Returns a token for [`freed`], or

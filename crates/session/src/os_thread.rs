@@ -59,6 +59,15 @@ pub fn is_writer_thread(number: i32) -> bool {
             .any(|running| running.load(Relaxed) == number)
 }
 
+/// The system's name of the calling thread.
+pub(crate) fn name_of_thread() -> Option<String> {
+    let mut name = [0_u8; 16];
+    // SAFETY: the call writes 16 bytes at most.
+    let failed = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } != 0;
+    let text = name.split(|&byte| byte == 0).next()?;
+    (!failed && !text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
+}
+
 /// CPU time of these threads, in milliseconds. Safe in a signal handler.
 pub(crate) fn cpu_millis() -> u32 {
     let running = RUNNING.iter().map(|running| running.load(Relaxed));

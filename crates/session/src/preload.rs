@@ -7,6 +7,8 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 
+use crate::atomic_fn::AtomicFn;
+
 use crate::reserve::Room;
 
 /// The name under which the preloaded library exports its [`Interface`].
@@ -158,6 +160,16 @@ pub fn interface() -> Option<&'static Interface> {
     Some(interface)
 }
 
+/// Sets the period of the library, if it was found. Does not ask the dynamic linker.
+pub(crate) fn set_period(period: u64) {
+    // SAFETY: the library is never unloaded; the function of the interface.
+    unsafe {
+        if let Some(found) = FOUND.load(Acquire).as_ref() {
+            (found.set_period)(period);
+        }
+    }
+}
+
 /// Bytes that must be left beside native memory: 4 MiB for the session's ring, its writer thread and their buffers, and
 /// 12 MiB for the program: a thread's stack usually takes eight.
 const ROOM_OF_OTHERS: usize = 16 << 20;
@@ -187,7 +199,7 @@ pub fn load(path: &CStr) -> Result<(), String> {
         return Err("the calls of this process cannot be changed".to_owned());
     }
     FOUND.store(std::ptr::from_ref(found).cast_mut(), Release);
-    BUSY.store(found.busy as *mut (), Relaxed);
+    BUSY.set(found.busy);
     Ok(())
 }
 
@@ -219,38 +231,33 @@ fn open(path: &CStr) -> Result<&'static Interface, String> {
 /// A function that returns a counter of the calling thread. While it is not 0, its requests are not the program's.
 pub type BusyCounter = unsafe extern "C" fn() -> *mut u32;
 
-/// The function [`Interface::busy`], of type [`BusyCounter`]; null without the library, or before [`load`] and
-/// [`find_interface`].
-static BUSY: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+/// The function [`Interface::busy`], or the host's own; none without the library, or before [`load`] and [`find_busy_counter`].
+static BUSY: AtomicFn<BusyCounter> = AtomicFn::none();
 
-/// Sets the counter of a host that samples its own requests, in place of the library's.
-pub fn set_busy(counter: BusyCounter) {
-    BUSY.store(counter as *mut (), Relaxed);
-}
-
-/// Finds the preloaded library for [`ignore_thread`]: once, when the first session of the process begins. The dynamic linker
-/// has a lock, and whoever loads a library holds it while that is read from the disk and initialised. So a fork, which starts
-/// the writer thread again, must not ask.
-pub(crate) fn find_interface() {
+/// Sets the counter of a host that samples its own requests, or finds that of the preloaded library: once, when the first
+/// session of the process begins. The dynamic linker has a lock, and whoever loads a library holds it while that is read from the
+/// disk and initialised. So a fork, which starts the writer thread again, must not ask.
+pub(crate) fn find_busy_counter(of_host: Option<BusyCounter>) {
     static HAS_ASKED: AtomicBool = AtomicBool::new(false);
-    if !HAS_ASKED.swap(true, Relaxed)
-        && BUSY.load(Relaxed).is_null()
+    if let Some(counter) = of_host {
+        BUSY.set(counter);
+    } else if !HAS_ASKED.swap(true, Relaxed)
+        && BUSY.get().is_none()
         && let Some(interface) = interface()
     {
-        BUSY.store(interface.busy as *mut (), Relaxed);
+        BUSY.set(interface.busy);
     }
 }
 
 /// Calls `work`, whose requests are not the program's. Costs a load and a branch without the library.
 #[inline]
 pub fn unobserved<T>(work: impl FnOnce() -> T) -> T {
-    let busy = BUSY.load(Relaxed);
-    if busy.is_null() {
+    let Some(busy) = BUSY.get() else {
         return work();
-    }
+    };
     // SAFETY: the function of the interface. Its result is the calling thread's own counter.
     unsafe {
-        let busy = std::mem::transmute::<*mut (), BusyCounter>(busy)();
+        let busy = busy();
         *busy += 1;
         let result = work();
         *busy -= 1;
@@ -260,11 +267,8 @@ pub fn unobserved<T>(work: impl FnOnce() -> T) -> T {
 
 /// Marks all requests of the calling thread as not the program's.
 pub(crate) fn ignore_thread() {
-    let busy = BUSY.load(Relaxed);
-    if !busy.is_null() {
+    if let Some(busy) = BUSY.get() {
         // SAFETY: the function of the interface. Its result is the calling thread's own counter.
-        unsafe {
-            *std::mem::transmute::<*mut (), BusyCounter>(busy)() += 1;
-        }
+        unsafe { *busy() += 1 };
     }
 }

@@ -18,8 +18,6 @@ use crate::config::{Config, child_meta, child_path};
 use crate::exit;
 use crate::fork_state::ToDo;
 use crate::interner::{Interner, Naming};
-use crate::keeper;
-use crate::native;
 use crate::outcome::{Counted, Outcome};
 use crate::pace::{Kind, Pace, Periods, Timed};
 use crate::record::{Bulky, Record, text};
@@ -67,7 +65,7 @@ impl Recorder {
         }
         let clock = Clock::start();
         let (ring, far_end) = Ring::new(&meta, config.auto);
-        let drain = Drain::open(far_end, clock, &config.output, config.claimed, &meta)?;
+        let drain = Drain::open(slot.keeper(), far_end, clock, config, &meta)?;
         let writer = Writer::start(
             &slot.lost,
             &slot.spent,
@@ -115,12 +113,12 @@ impl Recorder {
         let (ring, far_end) = Ring::new(&meta, self.pace.is_auto());
         let clock = Clock::start();
         let path = child_path(&self.path, &self.meta, meta.pid);
-        let drain = Drain::later(far_end, clock, path.clone(), &meta);
+        let drain = Drain::later(self.slot.keeper(), far_end, clock, path.clone(), &meta);
         let writer = self.writer.of_child(Box::new(drain));
         let pace = self.pace.of_child();
         if pace.is_auto() {
             // Others may have been in force, for a trial.
-            native::set_period(pace.native_period());
+            self.slot.keeper().set_native_period(pace.native_period());
         }
         Self::new(self.slot, clock, meta, path, ring, writer, pace)
     }
@@ -151,7 +149,7 @@ impl Recorder {
                 // Another thread may have been changing this data. It can be neither used nor dropped.
                 std::mem::forget(std::mem::replace(self, child));
             }
-            keeper::begin_in_child();
+            self.slot.keeper().begin_in_child();
         }
         if self.slot.take_must_forget_keys() {
             self.interner.forget_keys();
@@ -298,7 +296,9 @@ impl Recorder {
     /// file with the first sample that was drawn under it: until then, the host may not have it.
     #[unsafe(link_section = "nthbyte_hot")]
     fn change_periods(&mut self, periods: Periods) {
-        native::set_period(periods.of(Kind::Native));
+        self.slot
+            .keeper()
+            .set_native_period(periods.of(Kind::Native));
         for at in 0..self.meta.sources.len() {
             let source = &self.meta.sources[at];
             if source.unit() != Some(Unit::Bytes) {

@@ -8,13 +8,14 @@ use nthbyte_profile::event::{
     Nanos, Node, NodeId, SampleId, SourceId, ThreadId, TypeId, TypeName,
 };
 
+use crate::host::Unfinished;
 use crate::interner::{Appearance, Epoch, KnownType, Naming};
-use crate::native::name_of_thread;
+use crate::os_thread::name_of_thread;
 use crate::pace::Timed;
 use crate::record::{Bulky, Record, text};
 use crate::recorder::Recorder;
 use crate::registry::{self, Slot};
-use crate::unfinished::{self, Unfinished};
+use crate::unfinished;
 use crate::{reserve, ring, ticks};
 
 /// One thread's exclusive right to record. Events can be recorded only through this type.
@@ -341,7 +342,7 @@ impl Recording<'_> {
         self.recorder.label(parent, key, value)
     }
 
-    /// Wakes the writer thread, so that it calls the host's [keeper](crate::Keeper) soon.
+    /// Wakes the writer thread, so that it looks for new threads, and records ticks, soon.
     pub fn wake_writer(&mut self) {
         self.recorder.wake(self.now);
     }
@@ -470,8 +471,8 @@ pub fn is_recording_here() -> bool {
     registry::slots().any(|slot| slot.lock.is_held_by_caller())
 }
 
-/// Begins a recording in the running session of this process, for code that has no [`Session`](crate::Session): the host's
-/// [keeper](crate::Keeper), for example. `None` if there is no session, if recording is not possible now, or if this
+/// Begins a recording in the running session of this process, for code that has no [`Session`](crate::Session): the
+/// writer thread's work for the host, for example. `None` if there is no session, if recording is not possible now, or if this
 /// process is the child of a fork that has not begun its own profile. Counts nothing as lost.
 #[must_use]
 pub fn record_now() -> Option<Recording<'static>> {

@@ -1,12 +1,15 @@
 //! The list of session slots. Slots are never freed, so a fork handler, or a handle that outlives its session, finds
 //! valid memory without a lock. A process usually has one session at a time, and uses the same slot again.
 
+use std::any::TypeId;
 use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
 use crate::clock::Clock;
 use crate::fork_state::ForkState;
+use crate::host::Host;
+use crate::keeper::Keeper;
 use crate::lock::{Holder, Lock};
 use crate::lost::Lost;
 use crate::pace::Spent;
@@ -27,8 +30,28 @@ pub(crate) enum Status {
     Finished = 3,
 }
 
+/// A host, as the two sides of a session see it.
+#[derive(Clone, Copy)]
+pub(crate) struct AnyHost {
+    pub(crate) host: &'static dyn Host,
+    keeper: &'static dyn Keeper,
+    key: (TypeId, usize),
+}
+
+impl AnyHost {
+    pub(crate) fn of<H: Host>(host: &'static H) -> Self {
+        Self {
+            host,
+            keeper: host,
+            key: (TypeId::of::<H>(), std::ptr::from_ref(host) as usize),
+        }
+    }
+}
+
 /// The memory of one session.
 pub(crate) struct Slot {
+    /// The host of all its sessions.
+    pub(crate) host: AnyHost,
     next: AtomicPtr<Slot>,
     status: AtomicU8,
     pub(crate) lock: Lock,
@@ -64,19 +87,22 @@ pub(crate) fn slots() -> impl Iterator<Item = &'static Slot> {
     std::iter::successors(get(&FIRST), move |slot| get(&slot.next))
 }
 
-/// Claims an unused slot for the caller.
-pub(crate) fn claim() -> &'static Slot {
-    let free = slots().find(|slot| {
-        let (free, finished) = (Status::Free as u8, Status::Finished as u8);
-        slot.status
-            .compare_exchange(free, finished, Acquire, Relaxed)
-            .is_ok()
-    });
-    free.unwrap_or_else(add)
+/// Claims an unused slot for a session of this host.
+pub(crate) fn claim(host: AnyHost) -> &'static Slot {
+    let free = slots()
+        .filter(|slot| slot.host.key == host.key)
+        .find(|slot| {
+            let (free, finished) = (Status::Free as u8, Status::Finished as u8);
+            slot.status
+                .compare_exchange(free, finished, Acquire, Relaxed)
+                .is_ok()
+        });
+    free.unwrap_or_else(|| add(host))
 }
 
-fn add() -> &'static Slot {
+fn add(host: AnyHost) -> &'static Slot {
     let slot: &'static mut Slot = Box::leak(Box::new(Slot {
+        host,
         next: AtomicPtr::new(FIRST.load(Acquire)),
         status: AtomicU8::new(Status::Finished as u8),
         lock: Lock::new(AtomicUsize::new(0)),
@@ -99,6 +125,11 @@ fn add() -> &'static Slot {
 }
 
 impl Slot {
+    /// The session and its host, for those below.
+    pub(crate) const fn keeper(&self) -> &'static dyn Keeper {
+        self.host.keeper
+    }
+
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
         self.status.load(Relaxed) == Status::Running as u8

@@ -1,5 +1,5 @@
 //! A profile is completed when the system's default for SIGTERM ends the process: `kill`, `Pool.terminate()`, the stop of
-//! a container. A host can name more signals ([`also_at`]), and can have the profile completed at any moment
+//! a container. A host can name more signals ([`Host::ending_signals`](crate::Host::ending_signals)), and can have the profile completed at any moment
 //! ([`complete`]).
 //!
 //! If the program has left the signal at its default, a session replaces that by a handler. It asks the writer thread to
@@ -84,13 +84,6 @@ pub(crate) fn requested() -> Option<Ending> {
     Some(Ending { signal })
 }
 
-/// Makes sessions that begin later complete the profile at these signals too: SIGINT, SIGHUP.
-pub fn also_at(signals: &[i32; 2]) {
-    for (place, &signal) in OTHERS.iter().zip(signals) {
-        place.store(signal, Relaxed);
-    }
-}
-
 /// Has the writer thread complete the profile, because the process ends at once, and waits for it. Safe in a
 /// signal handler.
 pub fn complete() {
@@ -125,8 +118,13 @@ pub(crate) fn after_fork_in_child() {
     last_line::forget_in_child();
 }
 
-/// Installs the handler for one more session, if SIGTERM has its default.
-pub(crate) fn watch() {
+/// Installs the handler for one more session, if SIGTERM has its default; and for these signals, if they are not 0.
+pub(crate) fn watch(others: [i32; 2]) {
+    for (place, signal) in OTHERS.iter().zip(others) {
+        if signal != 0 {
+            place.store(signal, Relaxed);
+        }
+    }
     PROCESS.store(process(), Relaxed);
     SESSIONS.fetch_add(1, AcqRel);
     install();

@@ -21,7 +21,6 @@
 //!
 //! Large blocks of the C library with a mapping of their own are treated in the same way.
 
-use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,6 +35,7 @@ use crate::pieces::Mapping;
 pub(crate) use crate::pieces::points_of;
 use crate::preload::LAZY;
 use crate::recording::{Recording, record_now};
+use crate::recording_cell::RecordingCell;
 
 /// In the upper half of a token, beside the epoch: the lower half is the number of a mapping.
 pub(crate) const FLAG: u32 = (LAZY >> 32) as u32;
@@ -66,23 +66,15 @@ impl Default for List {
     }
 }
 
-/// The list, for the thread that has a recording.
-struct Shared(UnsafeCell<Option<PerEpoch<List>>>);
-
-// SAFETY: only the thread with a recording uses the content, and there is one recording at a time.
-unsafe impl Sync for Shared {}
-
-static LIST: Shared = Shared(UnsafeCell::new(None));
+static LIST: RecordingCell<Option<PerEpoch<List>>> = RecordingCell::new(None);
 
 /// The number of mappings, so that most calls of `munmap` take no lock.
 static LOOKED_AT: AtomicUsize = AtomicUsize::new(0);
 
 /// The list of this recording's profile. In the child of a fork, mappings of the parent belong to the parent's profile.
 fn list<'a>(recording: &'a mut Recording<'_>) -> &'a mut List {
-    // SAFETY: the recording is borrowed as long as the list is.
-    unsafe { &mut *LIST.0.get() }
-        .get_or_insert_default()
-        .of(recording.epoch())
+    let epoch = recording.epoch();
+    LIST.with(recording).get_or_insert_default().of(epoch)
 }
 
 /// Adds a sampled mapping. Returns its number; `None` if there is no room: then it counts as a whole. `has_stack`: whether

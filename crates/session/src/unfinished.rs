@@ -2,18 +2,18 @@
 //!
 //! A walk may meet code of a library that was loaded a moment ago. To look at it means to read `/proc` and to open a
 //! file, for which no thread of the program may wait inside of `malloc`. So the host keeps what it has seen, and the
-//! writer thread completes the stack before its next block ([`set_preparer`](crate::set_preparer)). Only then is the
+//! writer thread completes the stack before its next block ([`Host::prepare`](crate::Host::prepare)). Only then is the
 //! sample recorded, and with it its free, if the block has been freed meanwhile.
 //!
 //! Its token is the number of its place in a list, with [`FLAG`]: a sample's own number is not known before it is
 //! recorded.
 
-use std::cell::UnsafeCell;
-
 use nthbyte_profile::event::{Allocation, CpuSample, LostKind, Nanos, NodeId, SampleId};
 
+use crate::host::Unfinished;
 use crate::interner::PerEpoch;
 use crate::recording::Recording;
+use crate::recording_cell::RecordingCell;
 use crate::touched;
 
 /// In the upper half of a token, beside the epoch: the lower half is a place of the list.
@@ -26,19 +26,6 @@ const MOST_BYTES: usize = 16 << 20;
 
 /// More events than those of one sample: 16 nodes or one record of all, a thread, a library, a period, the sample, its free.
 const ROOM: usize = 64;
-
-/// What a host keeps of a stack.
-pub trait Unfinished: Send {
-    /// Whether what the stack needs is known by now. Stacks are completed in the order in which they were kept: one that is
-    /// ready waits for those before it.
-    fn is_ready(&self, recording: &mut Recording<'_>) -> bool;
-
-    /// How many bytes are kept, about.
-    fn bytes(&self) -> usize;
-
-    /// The stack. Called once, in the writer thread, or in the thread that stops native memory. `None` if there is no room.
-    fn stack(self: Box<Self>, recording: &mut Recording<'_>) -> Option<NodeId>;
-}
 
 struct Waiting {
     sample: Sample,
@@ -111,22 +98,15 @@ struct List {
     bytes: usize,
 }
 
-/// The list, for the thread that has a recording.
-struct Shared(UnsafeCell<PerEpoch<List>>);
-
-// SAFETY: only the thread with a recording uses the content, and there is one recording at a time.
-unsafe impl Sync for Shared {}
-
-static LIST: Shared = Shared(UnsafeCell::new(PerEpoch::new(List {
+static LIST: RecordingCell<PerEpoch<List>> = RecordingCell::new(PerEpoch::new(List {
     places: Vec::new(),
     settled: 0,
     bytes: 0,
-})));
+}));
 
 /// The list of this recording's profile. In the child of a fork, what waits belongs to the parent's profile.
 fn list<'a>(recording: &'a mut Recording<'_>) -> &'a mut List {
-    // SAFETY: the recording is borrowed as long as the list is.
-    unsafe { &mut *LIST.0.get() }.of(recording.epoch())
+    LIST.in_epoch(recording)
 }
 
 /// Whether another sample may wait.

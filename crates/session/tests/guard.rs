@@ -3,14 +3,18 @@
 
 use nthbyte_profile::Method;
 use nthbyte_profile::event::LostKind;
-use nthbyte_session::{Config, Session, guarded};
+use nthbyte_session::{Config, Host, Session, guarded};
+
+struct Plain;
+
+impl Host for Plain {}
 
 fn start(path: &std::path::Path) -> Session {
     let json =
         serde_json::json!({"output": path, "period": 512, "distances": "exponential"}).to_string();
     let config = Config::parse(&json).unwrap();
     let meta = config.meta(Method::NurseryLimit, 1, Vec::new());
-    Session::start(&config, meta).unwrap()
+    Session::start(&config, meta, &Plain).unwrap()
 }
 
 #[test]

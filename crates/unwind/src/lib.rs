@@ -78,7 +78,7 @@ pub use copied::Unfinished;
 #[cfg(target_arch = "x86_64")]
 pub use interrupted::{Interrupted, Registers, prepare};
 #[cfg(target_arch = "x86_64")]
-pub use upkeep::{begin, begin_in_program, is_possible, unwinder};
+pub use upkeep::{begin, begin_in_program, is_possible, keep_up, unwinder};
 pub use walker::{Frame, MAX_DEPTH, Unwinder};
 #[cfg(not(target_arch = "x86_64"))]
 pub use walker::{

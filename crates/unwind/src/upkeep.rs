@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! any thread, in a sample:  Unwinder: modules as they were, a walk ─▶ frames, or WANTED and a copy of the stack
-//! the writer thread:        prepare: Watch: /proc/self/maps, files ─▶ new modules ─▶ Unwinder; stacks completed
+//! the writer thread:        keep_up: Watch: /proc/self/maps, files ─▶ new modules ─▶ Unwinder; stacks completed
 //! ```
 //!
 //! A sample is taken inside of `malloc`, and holds the session's lock. So it reads no files: the writer thread does, which
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 use nthbyte_profile::event::LostKind;
 use nthbyte_session::process::Probe;
 use nthbyte_session::{
-    Session, guarded, in_own_thread, monotonic_nanos, native, record_now, set_preparer,
+    RecordingCell, Session, guarded, in_own_thread, monotonic_nanos, native, record_now,
 };
 
 use crate::bounds;
@@ -34,13 +34,8 @@ static WALKED: AtomicBool = AtomicBool::new(false);
 /// The number of looks that have begun.
 static LOOKS: AtomicU64 = AtomicU64::new(0);
 
-/// The unwinder, for the thread that has a recording of the session.
-struct Shared(UnsafeCell<Option<Unwinder>>);
-
-// SAFETY: only the thread with a recording uses the content, and there is one recording at a time.
-unsafe impl Sync for Shared {}
-
-static UNWINDER: Shared = Shared(UnsafeCell::new(None));
+/// The unwinder.
+static UNWINDER: RecordingCell<Option<Unwinder>> = RecordingCell::new(None);
 
 /// The watch, for the thread that has put its process's number into `user`.
 struct Watched {
@@ -78,21 +73,13 @@ pub fn is_possible() -> bool {
 pub fn begin(session: &Session) -> bool {
     let mut own = vec![begin as fn(&Session) -> bool as usize];
     own.extend(native::interface().map(|library| library.connect as usize));
-    begin_with(session, own)
+    learn_modules(session, own)
 }
 
 /// Does the same in a program that has this crate in itself: no module is nthbyte's own, and each walk is told how far
 /// nthbyte's frames reach ([`Unwinder::place_from`]).
 pub fn begin_in_program(session: &Session) -> bool {
-    begin_with(session, Vec::new())
-}
-
-fn begin_with(session: &Session, own: Vec<usize>) -> bool {
-    let is_known = learn_modules(session, own);
-    if is_known {
-        set_preparer(prepare);
-    }
-    is_known
+    learn_modules(session, Vec::new())
 }
 
 /// Looks at all that is loaded, for the session's unwinder and the looks after this one.
@@ -116,12 +103,10 @@ fn learn_modules(session: &Session, own: Vec<usize>) -> bool {
     if with_watch(|place| *place = Some(watch)).is_none() {
         return false;
     }
-    let Some(recording) = session.record(LostKind::Other) else {
+    let Some(mut recording) = session.record(LostKind::Other) else {
         return false;
     };
-    // SAFETY: there is a recording, and no other use of the unwinder in this thread.
-    unsafe { *UNWINDER.0.get() = Some(unwinder) };
-    drop(recording);
+    *UNWINDER.with(&mut recording) = Some(unwinder);
     true
 }
 
@@ -132,7 +117,7 @@ fn learn_modules(session: &Session, own: Vec<usize>) -> bool {
 #[must_use]
 pub unsafe fn unwinder() -> Option<&'static mut Unwinder> {
     // SAFETY: by the contract.
-    unsafe { (*UNWINDER.0.get()).as_mut() }
+    unsafe { UNWINDER.beside_recording() }.as_mut()
 }
 
 /// Called by a walk: `is_known` says whether all of its addresses are in known modules, or known to be in none.
@@ -151,9 +136,10 @@ pub(crate) fn last_look() -> u64 {
     LOOKS.load(Acquire)
 }
 
-/// Looks at what is loaded, if there is a reason, and completes the stacks that wait for it. The thread that ends the
-/// session calls it, too, which may have been interrupted inside `malloc`.
-fn prepare() {
+/// Looks at what is loaded, if there is a reason, and completes the stacks that wait for it. A host with native stacks calls it
+/// in [`Host::prepare`](nthbyte_session::Host::prepare). The thread that ends the session calls it, too, which may have been
+/// interrupted inside `malloc`.
+pub fn keep_up() {
     let wanted = WANTED.swap(false, Acquire);
     if !wanted && !WALKED.load(Relaxed) {
         return;
@@ -242,10 +228,14 @@ mod tests {
     use std::ffi::CString;
 
     use nthbyte_profile::Method;
-    use nthbyte_session::Config;
+    use nthbyte_session::{Config, Host};
 
     use super::*;
     use crate::maps::{self, Mapping};
+
+    struct Plain;
+
+    impl Host for Plain {}
 
     /// Whether the watch knows the code at this address, and the number of changes that the unwinder has seen.
     fn known(session: &Session, address: usize) -> (bool, u64) {
@@ -265,7 +255,7 @@ mod tests {
             format!(r#"{{"output": {output:?}, "period": 512, "distances": "exponential"}}"#);
         let config = Config::parse(&text).unwrap();
         let meta = config.meta(Method::NurseryLimit, 1, Vec::new());
-        let session = Session::start(&config, meta).unwrap();
+        let session = Session::start(&config, meta, &Plain).unwrap();
         if !learn_modules(&session, Vec::new()) {
             eprintln!("not tested: process_vm_readv is forbidden here");
             return;
@@ -288,7 +278,7 @@ mod tests {
         let address = mapping(copied.to_str().unwrap()).range.start;
         let look = || {
             walked(false);
-            prepare();
+            keep_up();
         };
         assert_eq!(known(&session, address), (false, 0));
         // There is no recording now, for another one is under way.
@@ -319,7 +309,7 @@ mod tests {
         }
         walked(true);
         with_watch(|watch| watch.as_mut().unwrap().looked = 0);
-        prepare();
+        keep_up();
         assert_eq!(known(&session, address), (true, 3));
         assert!(in_vain().is_empty());
         session.finish(None);

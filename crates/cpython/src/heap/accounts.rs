@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use nthbyte_heap::{Copies, Heap, Use};
 use nthbyte_profile::composition::Occupancy;
 use nthbyte_profile::{Composition, Part};
-use nthbyte_session::composition::{Accounts, set_accounts};
 use nthbyte_session::process::Probe;
 
 /// A survey looks at this many arenas: it then takes about 2 ms.
@@ -18,12 +17,9 @@ const MOST_USES: usize = 512;
 
 static HEAP: AtomicPtr<Heap> = AtomicPtr::new(std::ptr::null_mut());
 
-static ACCOUNTS: Accounts = Accounts { arenas, own, add };
-
 /// Lets the writer thread look at the heap, which is never unmapped.
 pub fn publish(heap: *mut c_void) {
     HEAP.store(heap.cast(), Release);
-    set_accounts(&ACCOUNTS);
 }
 
 fn heap() -> Option<*const Heap> {
@@ -31,7 +27,8 @@ fn heap() -> Option<*const Heap> {
     (!heap.is_null()).then_some(heap.cast_const())
 }
 
-fn arenas(visit: &mut dyn FnMut(Range<usize>)) {
+/// Calls `visit` with each arena.
+pub fn arenas(visit: &mut dyn FnMut(Range<usize>)) {
     let (Some(heap), Some(probe)) = (heap(), Probe::new()) else {
         return;
     };
@@ -39,7 +36,8 @@ fn arenas(visit: &mut dyn FnMut(Range<usize>)) {
     unsafe { Heap::arenas(heap, &mut Kernel(probe), visit) }
 }
 
-fn own(visit: &mut dyn FnMut(Range<usize>)) {
+/// Calls `visit` with the heap's own memory.
+pub fn own(visit: &mut dyn FnMut(Range<usize>)) {
     let (Some(heap), Some(probe)) = (heap(), Probe::new()) else {
         return;
     };
@@ -57,7 +55,8 @@ impl Copies for Kernel {
     }
 }
 
-fn add(composition: &mut Composition, is_thorough: bool) {
+/// Adds what the heap's memory is used for.
+pub fn add(composition: &mut Composition, is_thorough: bool) {
     let (Some(heap), Some(probe)) = (heap(), Probe::new()) else {
         return;
     };

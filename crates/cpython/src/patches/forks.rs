@@ -10,10 +10,10 @@
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicI32};
 
-use nthbyte_session::{guarded, let_writer_run, set_after_fork};
+use nthbyte_session::{guarded, let_writer_run};
 
 use super::definition;
 use crate::api::{Function, Gil, METH_NOARGS, PyObject};
@@ -25,6 +25,9 @@ const FIRST_COUNTING: u32 = 0x030c_0000;
 const NAMES: [&CStr; 2] = [c"fork", c"forkpty"];
 
 static BEFORE: [OnceLock<Function>; NAMES.len()] = [const { OnceLock::new() }; NAMES.len()];
+
+/// Whether the functions were replaced, as far as they were found.
+static ARE_INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// The system's number of the thread that runs one of the built-ins; 0 if none does. If several do, one of them.
 static INSIDE: AtomicI32 = AtomicI32::new(0);
@@ -56,11 +59,14 @@ pub unsafe fn install(gil: &Gil, layout: &Layout) {
             }
         }
     }
-    set_after_fork(will_count);
+    ARE_INSTALLED.store(true, Relaxed);
 }
 
 /// Called in the parent, inside the C library's `fork`. Returns whether CPython will count the threads.
-fn will_count() -> bool {
+pub fn will_count() -> bool {
+    if !ARE_INSTALLED.load(Relaxed) {
+        return false;
+    }
     // SAFETY: no preconditions.
     let (thread, process) = unsafe { (libc::gettid(), libc::getpid()) };
     // A process in which another thread forks has two threads without ours: CPython warns in any case.

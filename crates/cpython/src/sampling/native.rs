@@ -4,22 +4,20 @@
 //! Python does not know. The walk needs no GIL: it starts at the thread's own `PyThreadState`
 //! (`PyGILState_GetThisThreadState`), and only the thread itself changes its frames, none of which runs while it is in C
 //! code. The frames keep their code objects alive. A thread that Python does not know has a name, and native frames if
-//! these are recorded, or what [`OWN_THREAD`] says.
+//! these are recorded, or what an [`OwnThread`] says.
 //!
 //! A program that embeds Python may delete the state of one thread in another one (`PyThreadState_Delete`). The first thread
 //! still has the address then. So a state is used only if it [is alive](living).
 //!
 //! Frames of other interpreters are left out: their code objects are not watched (`patches/dealloc.rs`).
 
-use std::cell::UnsafeCell;
 use std::ffi::c_void;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use nthbyte_profile::event::{LostKind, NodeId};
-use nthbyte_session::native::{Placed, Request};
-use nthbyte_session::{Recording, Session, native};
+use nthbyte_session::native::Placed;
+use nthbyte_session::{Recording, RecordingCell, Session, native};
 use nthbyte_unwind::Unwinder;
 
 use crate::api::Api;
@@ -50,16 +48,7 @@ struct State {
 /// `PyThreadState`s of threads that may wait for it, and may have ended.
 pub type OwnThread = fn(&'static Api, &Layout, &[usize], &mut Recording<'_>) -> Option<NodeId>;
 
-/// What the host knows of such threads.
-pub static OWN_THREAD: OnceLock<OwnThread> = OnceLock::new();
-
-/// The state, for the thread that has a recording of the session.
-struct Shared(UnsafeCell<Option<State>>);
-
-// SAFETY: only the thread with a recording uses the content, and there is one recording at a time.
-unsafe impl Sync for Shared {}
-
-static STATE: Shared = Shared(UnsafeCell::new(None));
+static STATE: RecordingCell<Option<State>> = RecordingCell::new(None);
 
 /// The number of recorded code objects that were freed. A walk compares frames with those of the walk before, which must
 /// not find a new code object at an old one's address.
@@ -69,12 +58,10 @@ static FREED_CODES: AtomicU64 = AtomicU64::new(0);
 pub fn begin(api: &'static Api, layout: &Layout, session: &Session, seed: u64, with_frames: bool) {
     let has_frames = with_frames && nthbyte_unwind::begin(session);
     {
-        let Some(_recording) = session.record(LostKind::Other) else {
+        let Some(mut recording) = session.record(LostKind::Other) else {
             return;
         };
-        // SAFETY: there is a recording, and no other use of the state in this thread.
-        let state = unsafe { &mut *STATE.0.get() };
-        *state = Some(State {
+        *STATE.with(&mut recording) = Some(State {
             api,
             layout: *layout,
             walker: Walker::new(Reader::Native),
@@ -94,7 +81,7 @@ pub fn begin(api: &'static Api, layout: &Layout, session: &Session, seed: u64, w
     // SAFETY: the function stores the three words of a `PyObjectArenaAllocator`: context, `alloc`, `free`.
     unsafe { (api.PyObject_GetArenaAllocator)(arenas.as_mut_ptr()) };
     let arena_function = [arenas[1], arenas[1].saturating_add(ARENA_FUNCTION)];
-    native::connect(session, seed, place, |_| false, &[arena_function]);
+    native::connect(session, seed, &[arena_function]);
 }
 
 /// The unwinder, if native frames are recorded.
@@ -113,9 +100,10 @@ pub fn code_freed() {
     FREED_CODES.fetch_add(1, Release);
 }
 
-fn place(recording: &mut Recording<'_>, _: &Request) -> Option<Placed> {
+/// Tells the calling thread and its stack. `of_own_thread` tells the stack of one that Python does not know.
+pub fn place(recording: &mut Recording<'_>, of_own_thread: OwnThread) -> Option<Placed> {
     // SAFETY: there is a recording, and this is the only use of the state in this thread.
-    let state = unsafe { &mut *STATE.0.get() }.as_mut()?;
+    let state = unsafe { STATE.beside_recording() }.as_mut()?;
     // SAFETY: no preconditions.
     let os_id = u64::from(unsafe { libc::gettid() }.cast_unsigned());
     let Some(thread) = living(state, os_id) else {
@@ -130,10 +118,7 @@ fn place(recording: &mut Recording<'_>, _: &Request) -> Option<Placed> {
                     threads,
                     ..
                 } = state;
-                let stack = match OWN_THREAD.get() {
-                    Some(stack) => stack(api, layout, threads, recording)?,
-                    None => NodeId::ROOT,
-                };
+                let stack = of_own_thread(api, layout, threads, recording)?;
                 Some(Placed::Now(thread, stack))
             }
         };

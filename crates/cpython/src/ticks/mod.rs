@@ -3,7 +3,7 @@
 //! ```text
 //! timers ─ a timer for each thread, on its own CPU clock ─▶ signal ─▶ handler ─▶ walk ─▶ session's ticks
 //!    ▲                                                                                        │
-//! keeper (writer thread): finds threads, and records ticks ◀─ resolve ◀───────────────────────┘
+//! session (writer thread): finds threads, and records ticks ◀─ resolve ◀───────────────────────┘
 //! ```
 //!
 //! The handler runs between any two instructions of the thread: it may hold any lock, and its frames may be half
@@ -25,13 +25,9 @@ mod thread_locals;
 mod walk;
 mod words;
 
-use std::time::Duration;
-
 use nthbyte_session::process::Probe;
 use nthbyte_session::ticks::TICKS;
-use nthbyte_session::{
-    Keeper, Rate, Recording, let_writer_run, record_now, set_keeper, timers, wait_for_room,
-};
+use nthbyte_session::{ROOM_FOR_TICKS, Rate, Recording, record_now, timers, wait_for_room};
 
 use crate::api::Api;
 use crate::layout::Layout;
@@ -39,19 +35,10 @@ use resolve::Resolver;
 use walk::LAYOUT;
 
 pub use collecting::{collection_ended, collection_started};
-pub use nthbyte_session::timers::thread_has_started;
+pub use nthbyte_session::timers::{end as stop_timers, thread_has_started};
 
 /// Ticks that are recorded under one lock: other threads wait for it meanwhile.
 const AT_ONCE: usize = 16;
-/// Free slots of the ring without which no ticks are recorded: more than [`AT_ONCE`] of them need. The keeper runs in the
-/// thread that empties the ring, so it must not wait for room.
-const ROOM_LEFT: usize = 512;
-
-static KEEPER: Keeper = Keeper {
-    keep,
-    record_waiting: record_with_room,
-    begin_in_child,
-};
 
 /// Begins to take time samples in the calling thread, with the frames of native code if these are recorded. The session's
 /// writer thread finds the others. Returns the rate, which may be lower than `hz`.
@@ -91,12 +78,11 @@ pub fn begin(
         end();
         return Err(why);
     }
-    set_keeper(Some(&KEEPER));
     Ok(rate)
 }
 
 /// Called in the child of a fork when its profile begins. Timers are not inherited.
-fn begin_in_child() {
+pub fn begin_in_child() {
     if !TICKS.are_wanted() {
         return;
     }
@@ -108,34 +94,8 @@ fn begin_in_child() {
     }
 }
 
-/// Stops the timers. Ticks that have arrived stay.
-pub fn stop_timers() {
-    set_keeper(None);
-    timers::end();
-}
-
-/// Records all ticks that are waiting, when the session ends.
-pub fn record_waiting() {
-    // A fork may have stopped it, and more ticks may wait than the ring holds.
-    let_writer_run();
-    while TICKS.are_waiting() {
-        // Without room, they are lost, and counted.
-        let _ = wait_for_room(ROOM_LEFT);
-        let Some(mut recording) = record_now() else {
-            return;
-        };
-        if record_some(&mut recording, None) == 0 {
-            return;
-        }
-    }
-    if let Some(mut recording) = record_now() {
-        // What the timers have lost.
-        record_some(&mut recording, None);
-    }
-}
-
 /// Records some ticks. `dying` is a code object that is being freed.
-fn record_some(recording: &mut Recording<'_>, dying: Option<usize>) -> usize {
+pub fn record_some(recording: &mut Recording<'_>, dying: Option<usize>) -> usize {
     let (Some(layout), Ok(api)) = (LAYOUT.get(), Api::get()) else {
         return 0;
     };
@@ -145,14 +105,14 @@ fn record_some(recording: &mut Recording<'_>, dying: Option<usize>) -> usize {
 
 /// Stops taking time samples. Ticks that are not recorded are discarded.
 pub fn end() {
-    stop_timers();
+    timers::end();
     TICKS.end();
 }
 
 /// Called when a code object is about to be freed, with the GIL of any interpreter held: a waiting tick may refer to it.
 pub fn before_code_is_freed(code: usize) {
     while TICKS.are_waiting() {
-        let _ = wait_for_room(ROOM_LEFT);
+        let _ = wait_for_room(ROOM_FOR_TICKS);
         let recorded = record_now().map(|mut recording| record_some(&mut recording, Some(code)));
         if recorded.is_none_or(|recorded| recorded == 0) {
             TICKS.distrust();
@@ -168,27 +128,4 @@ pub fn forget_code(code: usize) {
     {
         recording.forget_function(code as u64);
     }
-}
-
-/// Called by the writer thread between two blocks.
-fn keep() -> Duration {
-    let next = timers::keep();
-    record_with_room();
-    next
-}
-
-/// Records ticks that are waiting, as far as the ring has room. Returns whether more wait.
-fn record_with_room() -> bool {
-    while TICKS.are_waiting() {
-        let Some(mut recording) = record_now() else {
-            return true;
-        };
-        if recording.room() < ROOM_LEFT {
-            return true;
-        }
-        if record_some(&mut recording, None) == 0 {
-            return false;
-        }
-    }
-    false
 }

@@ -6,11 +6,12 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use nthbyte_process::{Sampling, main_thread};
+use nthbyte_process::{ENDING_SIGNALS, Sampling, main_thread};
 use nthbyte_profile::claim::{Claim, Replaced};
 use nthbyte_profile::{Distances, Method};
 use nthbyte_requests::sampler;
-use nthbyte_session::{Config, Session, native};
+use nthbyte_session::native::BusyCounter;
+use nthbyte_session::{Config, Host, Session, native};
 
 use super::marks;
 use super::thread::{self, unobserved};
@@ -40,7 +41,6 @@ pub(crate) fn start(options: Options) -> io::Result<PathBuf> {
                 "the library of nthbyte run samples this process already: leave out nthbyte run, or this session",
             ));
         }
-        native::set_busy(thread::busy);
         let mut config = config(&options);
         config.check().map_err(invalid)?;
         if nthbyte_process::is_running() {
@@ -55,7 +55,7 @@ pub(crate) fn start(options: Options) -> io::Result<PathBuf> {
         let path = claim.path().to_owned();
         config.output.clone_from(&path);
         config.claimed = true;
-        match nthbyte_process::begin(&config, SAMPLING) {
+        match nthbyte_process::begin(&config, &Program, SAMPLING) {
             Ok(()) => {
                 claim.confirm();
                 watch();
@@ -153,14 +153,30 @@ fn begin(session: &Session, seed: u64) -> bool {
     };
     marks::choose(period);
     sampler::begin(period, seed);
-    native::set_period_with(set_period);
     // SAFETY: the calling thread's state.
     unsafe { sampler::join(thread::current()) };
     true
 }
 
-unsafe extern "C" fn set_period(period: u64) {
-    sampler::set_period(period);
+/// A program that samples its own requests.
+struct Program;
+
+impl Host for Program {
+    fn prepare(&self) {
+        nthbyte_unwind::keep_up();
+    }
+
+    fn ending_signals(&self) -> [i32; 2] {
+        ENDING_SIGNALS
+    }
+
+    fn set_native_period(&self, period: u64) {
+        sampler::set_period(period);
+    }
+
+    fn busy_counter(&self) -> Option<BusyCounter> {
+        Some(thread::busy)
+    }
 }
 
 /// Watches forks and the end of the process, from the first session on.

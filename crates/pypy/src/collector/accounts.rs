@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_profile::{Composition, Part};
-use nthbyte_session::composition::{Accounts, set_accounts};
 
 const PARTS: [Part; 4] = [
     Part::PypyArenas,
@@ -18,13 +17,6 @@ const PARTS: [Part; 4] = [
 
 /// Bytes of each of the parts; 0 if unknown.
 static LAST: [AtomicU64; PARTS.len()] = [const { AtomicU64::new(0) }; PARTS.len()];
-
-static ACCOUNTS: Accounts = Accounts {
-    // The arenas are blocks of the C library.
-    arenas: |_| (),
-    own: |_| (),
-    add,
-};
 
 /// Totals in bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,10 +33,10 @@ pub(super) fn publish(last: Last) {
     for (place, total) in LAST.iter().zip(totals) {
         place.store(total, Relaxed);
     }
-    set_accounts(&ACCOUNTS);
 }
 
-fn add(composition: &mut Composition, _: bool) {
+/// Adds the last totals. The arenas are blocks of the C library.
+pub fn add(composition: &mut Composition) {
     for (part, bytes) in PARTS.into_iter().zip(&LAST) {
         let bytes = bytes.load(Relaxed);
         if bytes > 0 {

@@ -14,7 +14,7 @@
 //! backlog      events that wait for room in the ring
 //! ```
 
-mod accounts;
+pub mod accounts;
 mod backlog;
 mod engine;
 mod hooks;

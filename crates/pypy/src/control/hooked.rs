@@ -7,7 +7,9 @@ use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, Sampler};
 
 use nthbyte_profile::event::LostKind;
-use nthbyte_session::{Config, Counted, Outcome, RUNNING_ALREADY, Rate, Session, native};
+use nthbyte_session::{
+    Config, Counted, Outcome, RUNNING_ALREADY, Rate, Session, native, record_waiting, timers,
+};
 
 use super::python::{self, Request, Settings, allocate};
 use crate::binary::{CallSite, Collector, Detour, Library, MemoryMap, Redirect, entry};
@@ -16,6 +18,7 @@ use crate::collector::{
     free_hook, malloc_hook,
 };
 use crate::gil_trap::GilTrap;
+use crate::host::HOST;
 use crate::stacks::{FrameList, Vmprof, forget_names, native as native_stacks, ticks};
 
 /// The search refuses a larger nursery.
@@ -134,7 +137,7 @@ impl Running {
                 if config.native {
                     native::add_sources(&mut meta, Method::Preload, config.native_period());
                 }
-                let session = Session::start(config, meta)?;
+                let session = Session::start(config, meta, &HOST)?;
                 if let Some(mut recording) = session.record(LostKind::Other) {
                     forget_names(&mut recording);
                 }
@@ -158,7 +161,7 @@ impl Running {
                     .map_err(refuse)
             });
         if let Err(why) = started {
-            ticks::stop_timers();
+            timers::end();
             running.restore_imports();
             return Err(why);
         }
@@ -206,13 +209,7 @@ impl Running {
             let types = python::take_types();
             has_types = types.is_some();
             if let Some(seed) = self.native_seed {
-                native::connect(
-                    &session,
-                    seed,
-                    native_stacks::place,
-                    native_stacks::is_own,
-                    &[],
-                );
+                native::connect(&session, seed, &[]);
             }
             Engine::begin(
                 nursery,
@@ -251,7 +248,7 @@ impl Running {
 
     /// Stops the session.
     fn stop(mut self) -> Outcome {
-        ticks::stop_timers();
+        timers::end();
         native::disconnect();
         let mut remains = None;
         if !with_lock(|| remains = self.end()) {
@@ -263,7 +260,7 @@ impl Running {
             return Outcome::default();
         };
         // Before `_vmprof` is given up, which has the names.
-        ticks::record_waiting();
+        record_waiting(&HOST);
         drop(remains.vmprof);
         python::keep_types(std::mem::take(&mut remains.types));
         let mut outcome = remains.session.finish(Some(Counted {

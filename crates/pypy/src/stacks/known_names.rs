@@ -1,11 +1,10 @@
 //! The names of code objects that `_vmprof` has written, for the thread with a recording.
 
 use std::borrow::Cow;
-use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use nthbyte_session::{KeyMap, Recording};
+use nthbyte_session::{KeyMap, Recording, RecordingCell};
 
 use super::handler::{BUFFERS_AT, NAMES};
 use super::names::{Parsed, names_in_buffers, parse};
@@ -27,19 +26,12 @@ struct KnownNames {
     broken: bool,
 }
 
-struct Shared(UnsafeCell<Option<KnownNames>>);
-
-// SAFETY: only the thread with a recording uses the content, and there is one recording at a time. (In the child of a
-// fork there is one thread.)
-unsafe impl Sync for Shared {}
-
-static KNOWN: Shared = Shared(UnsafeCell::new(None));
+static KNOWN: RecordingCell<Option<KnownNames>> = RecordingCell::new(None);
 
 /// The text of a code object's name, if `_vmprof` has written it: see [`CodeName`](super::names::CodeName). The
 /// recording shows that no other thread is here.
-pub fn name<'a>(_: &'a mut Recording<'_>, unique_id: u64) -> Option<Cow<'a, str>> {
-    // SAFETY: there is a recording, and the result borrows it.
-    let known = unsafe { &mut *KNOWN.0.get() }.get_or_insert_default();
+pub fn name<'a>(recording: &'a mut Recording<'_>, unique_id: u64) -> Option<Cow<'a, str>> {
+    let known = KNOWN.with(recording).get_or_insert_default();
     if !known.places.contains_key(&unique_id) {
         known.read_all();
         if !known.places.contains_key(&unique_id) {
@@ -55,9 +47,8 @@ pub fn name<'a>(_: &'a mut Recording<'_>, unique_id: u64) -> Option<Cow<'a, str>
 }
 
 /// Forgets the names of an earlier session.
-pub fn forget(_: &mut Recording<'_>) {
-    // SAFETY: there is a recording.
-    unsafe { *KNOWN.0.get() = None };
+pub fn forget(recording: &mut Recording<'_>) {
+    *KNOWN.with(recording) = None;
 }
 
 /// Reads all names that there are, before the file and the buffers are given up.
@@ -65,8 +56,8 @@ pub fn forget(_: &mut Recording<'_>) {
 /// # Safety
 /// This is the child of a fork, with one thread.
 pub unsafe fn read_all_in_child() {
-    // SAFETY: by the contract.
-    let known = unsafe { &mut *KNOWN.0.get() }.get_or_insert_default();
+    // SAFETY: by the contract, no other thread has a recording.
+    let known = unsafe { KNOWN.beside_recording() }.get_or_insert_default();
     known.read_all();
     names_in_buffers(BUFFERS_AT.load(Ordering::Relaxed), |id, text| {
         known.insert(id, text);

@@ -7,13 +7,10 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use nthbyte_profile::event::{FrameKind, NodeId};
 use nthbyte_session::ticks::{Place, TICKS, Tick};
-use nthbyte_session::{
-    Keeper, Rate, Recording, let_writer_run, record_now, set_keeper, timers, wait_for_room,
-};
+use nthbyte_session::{Rate, Recording, timers};
 
 use super::handler::{NAPS_OF_A_TICK, RECORD_TAKEN, WALKING, Walk, Work, done, walk};
 use super::record::{RawFrame, decode};
@@ -26,9 +23,6 @@ const ROOM_TO_STORE: usize = 2048;
 
 /// Ticks that are recorded under one lock: other threads wait for it meanwhile.
 const AT_ONCE: usize = 16;
-/// Free slots of the ring without which no ticks are recorded: more than [`AT_ONCE`] of them need. The keeper runs in the
-/// thread that empties the ring, so it must not wait for room.
-const ROOM_LEFT: usize = 512;
 
 /// The word of a tick: the work of the collector, whether it has interrupted nthbyte, and from this bit on the samples that
 /// it stands for.
@@ -36,20 +30,12 @@ const WORK: u64 = 0xff;
 const IS_INSIDE: u64 = 1 << 8;
 const SAMPLES: u32 = 16;
 
-static KEEPER: Keeper = Keeper {
-    keep,
-    record_waiting: record_with_room,
-    begin_in_child: || (),
-};
-
 /// Begins to take time samples.
 ///
 /// # Errors
 /// One line that says what prevents it.
 pub fn begin(rate: Rate, seed: u64) -> Result<(), String> {
-    timers::begin(tick, rate, seed)?;
-    set_keeper(Some(&KEEPER));
-    Ok(())
+    timers::begin(tick, rate, seed)
 }
 
 /// Continues in the child of a fork, which has no timers.
@@ -59,54 +45,8 @@ pub fn begin_in_child() {
     }
 }
 
-/// Stops the timers. Ticks that have arrived stay.
-pub fn stop_timers() {
-    set_keeper(None);
-    timers::end();
-}
-
-/// Records all ticks that wait, when the session ends. The child of a fork has begun its profile.
-pub fn record_waiting() {
-    // A fork may have stopped it, and more ticks may wait than the ring holds.
-    let_writer_run();
-    while TICKS.are_waiting() {
-        // Without room, they are lost, and counted.
-        let _ = wait_for_room(ROOM_LEFT);
-        let recorded = record_now().map(|mut recording| record_some(&mut recording));
-        if recorded.is_none_or(|recorded| recorded == 0) {
-            return;
-        }
-    }
-    if let Some(mut recording) = record_now() {
-        // What the timers have lost.
-        record_some(&mut recording);
-    }
-}
-
-/// Called by the writer thread between two blocks.
-fn keep() -> Duration {
-    let next = timers::keep();
-    record_with_room();
-    next
-}
-
-/// Records ticks that are waiting, as far as the ring has room. Returns whether more wait.
-fn record_with_room() -> bool {
-    while TICKS.are_waiting() {
-        let Some(mut recording) = record_now() else {
-            return true;
-        };
-        if recording.room() < ROOM_LEFT {
-            return true;
-        }
-        if record_some(&mut recording) == 0 {
-            return false;
-        }
-    }
-    false
-}
-
-fn record_some(recording: &mut Recording<'_>) -> usize {
+/// Records some of the ticks that wait. Returns their number.
+pub fn record_some(recording: &mut Recording<'_>) -> usize {
     let mut frames = Vec::new();
     recording.ticks(AT_ONCE, |recording, tick| {
         place(recording, tick, &mut frames)

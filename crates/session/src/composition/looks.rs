@@ -5,7 +5,7 @@ use std::time::Duration;
 use nthbyte_profile::event::Nanos;
 
 use super::stopwatch::{Budget, Stopwatch};
-use crate::keeper;
+use crate::keeper::Keeper;
 
 /// The least time between two looks that are not due to a composition.
 const BETWEEN: Nanos = Nanos(20_000_000);
@@ -35,14 +35,14 @@ impl Default for Looks {
 
 impl Looks {
     /// Looks, if it is time for it, or if it `must`.
-    pub(crate) fn look(&mut self, now: Nanos, must: bool) {
+    pub(crate) fn look(&mut self, keeper: &dyn Keeper, now: Nanos, must: bool) {
         let is_due = now.0.saturating_sub(self.at.0) >= BETWEEN.0
             && self.budget.allows(Duration::from_nanos(now.0), self.last);
         if !(must || is_due) {
             return;
         }
         let watch = Stopwatch::start();
-        if keeper::look(now, must) {
+        if keeper.look(now, must) {
             self.last = watch.worked();
             self.budget.spend(self.last);
         }

@@ -6,7 +6,6 @@
 //! resident      the resident pages of any range
 //! classify      which part each of them belongs to
 //! library_heap  the C library's count of its blocks
-//! accounts      what the host knows: its heap, its own memory
 //! looks         when mappings are looked at
 //! stopwatch     limits of the time for all this
 //! ```
@@ -16,7 +15,6 @@
 //! there is time again, they may take more ([`SHARE_OF_PEAKS`]). Nothing here runs in a thread of the
 //! program, and no lock of the interpreter is taken.
 
-mod accounts;
 mod classify;
 mod library_heap;
 mod looks;
@@ -31,12 +29,12 @@ use std::time::Duration;
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::{Composition, Part};
 
-pub use accounts::{Accounts, set_accounts};
 use classify::{Known, classify};
 use library_heap::{Asker, LibraryHeap};
 use looks::Looks;
 use stopwatch::{Budget, Stopwatch};
 
+use crate::keeper::Keeper;
 use crate::reserve;
 
 /// A change of the resident set by more than this part (a 10th) is noticeable. While less than half of the budget is left,
@@ -133,6 +131,7 @@ impl Composer {
     /// changed. One that had to wait, because the session was too young or the budget was spent, is made without that.
     pub(crate) fn due(
         &mut self,
+        keeper: &dyn Keeper,
         now: Nanos,
         resident: Option<u64>,
         is_new: bool,
@@ -143,18 +142,20 @@ impl Composer {
             self.changed = (now, resident);
         }
         let is_due = session >= AT_FIRST && self.is_due(now, session, resident, is_new);
-        let due = is_due.then(|| self.compose(now, resident, false)).flatten();
+        let due = is_due
+            .then(|| self.compose(keeper, now, resident, false))
+            .flatten();
         // At the same moment, so that samples and composition agree.
-        self.looks.look(now, due.is_some());
+        self.looks.look(keeper, now, due.is_some());
         due
     }
 
     /// The last composition of a session. `None` if it would take too long.
-    pub(crate) fn last(&mut self, now: Nanos) -> Option<Composition> {
+    pub(crate) fn last(&mut self, keeper: &dyn Keeper, now: Nanos) -> Option<Composition> {
         if self.last > LONGEST_AT_END {
             return None;
         }
-        self.compose(now, 0, true)
+        self.compose(keeper, now, 0, true)
     }
 
     fn is_due(&self, now: Nanos, session: Duration, resident: u64, is_new: bool) -> bool {
@@ -178,9 +179,15 @@ impl Composer {
 
     /// `resident` is the resident set size that was read. Later ones are compared with it, because the sum of the mappings
     /// may differ, and because there may be no composition: then the next attempt is not sooner.
-    fn compose(&mut self, now: Nanos, resident: u64, is_last: bool) -> Option<Composition> {
+    fn compose(
+        &mut self,
+        keeper: &dyn Keeper,
+        now: Nanos,
+        resident: u64,
+        is_last: bool,
+    ) -> Option<Composition> {
         let watch = Stopwatch::start();
-        let composition = self.read(now, is_last);
+        let composition = self.read(keeper, now, is_last);
         self.last = watch.worked();
         self.budget.spend(self.last);
         self.of_peaks.spend(self.last);
@@ -189,14 +196,11 @@ impl Composer {
         composition
     }
 
-    fn read(&mut self, now: Nanos, is_last: bool) -> Option<Composition> {
-        let accounts = accounts::accounts();
+    fn read(&mut self, keeper: &dyn Keeper, now: Nanos, is_last: bool) -> Option<Composition> {
         let mut own = Ranges::default();
         let mut arenas = Ranges::default();
-        if let Some(accounts) = accounts {
-            (accounts.own)(&mut |range| own.add(range));
-            (accounts.arenas)(&mut |range| arenas.add(range));
-        }
+        keeper.own_memory(&mut |range| own.add(range));
+        keeper.arenas(&mut |range| arenas.add(range));
         let mut composition = Composition::at(now);
         let mappings = mappings::read(LONGEST)?;
         // With the memory of the list.
@@ -210,17 +214,15 @@ impl Composer {
         if let Some(counts) = self.asker.ask(Duration::from_nanos(now.0), is_last) {
             add_library(&mut composition, counts);
         }
-        if let Some(accounts) = accounts {
-            let is_thorough = is_last
-                || self
-                    .thorough
-                    .is_none_or(|before| now.0 > before.0 + before.0 / THOROUGH)
-                || composition.get(Part::Resident) > Some(self.largest + self.largest / LARGER[1]);
-            if is_thorough {
-                self.thorough = Some(now);
-            }
-            (accounts.add)(&mut composition, is_thorough);
+        let is_thorough = is_last
+            || self
+                .thorough
+                .is_none_or(|before| now.0 > before.0 + before.0 / THOROUGH)
+            || composition.get(Part::Resident) > Some(self.largest + self.largest / LARGER[1]);
+        if is_thorough {
+            self.thorough = Some(now);
         }
+        keeper.account(&mut composition, is_thorough);
         Some(composition)
     }
 }
@@ -336,7 +338,10 @@ mod tests {
         assert!(is_due(&composer, 2 * SECOND, 1051));
         composer.last = Duration::from_secs(1);
         assert!(!is_due(&composer, 60 * SECOND, 5000));
-        assert_eq!(composer.last(Nanos(60 * SECOND)), None);
+        assert_eq!(
+            composer.last(&crate::tests::PLAIN, Nanos(60 * SECOND)),
+            None
+        );
     }
 
     /// A peak may be over before the budget of all others allows a composition.
@@ -370,7 +375,7 @@ mod tests {
         assert!(first.get(Part::LibraryUsed).is_some() || cfg!(not(target_env = "gnu")));
         composer.begin(Nanos(1), false);
         assert_eq!(composer.take_first(), None);
-        let made = composer.last(Nanos(SECOND)).unwrap();
+        let made = composer.last(&crate::tests::PLAIN, Nanos(SECOND)).unwrap();
         let sum: u64 = Part::MAPPED.iter().filter_map(|&part| made.get(part)).sum();
         assert_eq!(made.get(Part::Resident), Some(sum));
         assert!(made.get(Part::FileText) > Some(0) && made.get(Part::Stacks) > Some(0));

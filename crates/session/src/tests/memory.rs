@@ -95,7 +95,7 @@ fn session(path: &Path, first: u64, end: u64) -> bool {
     let config = Config::parse(&json.to_string()).unwrap();
     let meta = config.meta(Method::NurseryLimit, 1, Vec::new());
     failing::fail(first, end);
-    let session = match Session::start(&config, meta) {
+    let session = match Session::start(&config, meta, &super::PLAIN) {
         Ok(session) => session,
         Err(why) => {
             failing::fail(u64::MAX, u64::MAX);

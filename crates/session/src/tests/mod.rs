@@ -28,7 +28,7 @@ use nthbyte_profile::event::{
 };
 use nthbyte_profile::{Method, Reader};
 
-use crate::{Appearance, Config, Recording, Session};
+use crate::{Appearance, Config, Host, Recording, Session};
 
 /// For what must happen some time: only against what hangs, on a slow machine too.
 const LONGEST: std::time::Duration = std::time::Duration::from_secs(600);
@@ -45,9 +45,50 @@ fn start(path: &Path, distances: &str, period: u64) -> Session {
 }
 
 fn start_with(json: serde_json::Value) -> Session {
+    start_hosted(json, &PLAIN)
+}
+
+/// A session of exponential distances whose host has something to prepare.
+fn start_preparing(path: &Path, prepare: fn()) -> Session {
+    let json = serde_json::json!({"output": path, "period": 512, "distances": "exponential"});
+    start_hosted(json, Box::leak(Box::new(Preparing(prepare))))
+}
+
+/// A session of exponential distances whose host counts threads.
+fn start_counted(path: &Path, period: u64) -> Session {
+    let json = serde_json::json!({"output": path, "period": period, "distances": "exponential"});
+    start_hosted(json, &Counted)
+}
+
+fn start_hosted(json: serde_json::Value, host: &'static impl Host) -> Session {
     let config = Config::parse(&json.to_string()).unwrap();
     let meta = config.meta(Method::NurseryLimit, 1, Vec::new());
-    Session::start(&config, meta).unwrap()
+    Session::start(&config, meta, host).unwrap()
+}
+
+/// A host without anything.
+pub(crate) struct Plain;
+
+pub(crate) static PLAIN: Plain = Plain;
+
+impl Host for Plain {}
+
+/// A host with this [`Host::prepare`].
+struct Preparing(fn());
+
+impl Host for Preparing {
+    fn prepare(&self) {
+        (self.0)();
+    }
+}
+
+/// A host whose process's threads are counted after each fork.
+struct Counted;
+
+impl Host for Counted {
+    fn counts_threads(&self) -> bool {
+        true
+    }
 }
 
 /// A stack with one frame. A new function is defined first.

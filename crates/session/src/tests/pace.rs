@@ -16,7 +16,7 @@ fn start(path: &Path) -> Session {
     });
     let config = Config::parse(&json.to_string()).unwrap();
     let meta = config.meta(nthbyte_profile::Method::CutFreeLists, 1, Vec::new());
-    Session::start(&config, meta).unwrap()
+    Session::start(&config, meta, &super::PLAIN).unwrap()
 }
 
 /// Samples until the period has changed. Returns the last period, and the number of samples.

@@ -7,7 +7,10 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
 use std::time::{Duration, Instant};
 
-use super::{Child, LONGEST, Profile, in_child, one_at_a_time, record, small_pipe, start};
+use super::{
+    Child, LONGEST, Profile, in_child, one_at_a_time, record, small_pipe, start, start_counted,
+    start_preparing,
+};
 use crate::termination;
 
 fn has_handler() -> bool {
@@ -76,12 +79,11 @@ fn the_interrupted_code_goes_on_if_the_writer_thread_needs_it() {
     let path = folder.path().join("out.nthb");
     let (mut ready, mut says_so) = std::io::pipe().unwrap();
     let child = Child::running(|| {
-        crate::set_preparer(|| {
+        let session = start_preparing(&path, || {
             while termination::requested().is_some() && !IS_RELEASED.load(Acquire) {
                 std::thread::yield_now();
             }
         });
-        let session = start(&path, "exponential", 512);
         record(&session, 1);
         says_so.write_all(&[1]).unwrap();
         while termination::requested().is_none() {
@@ -122,14 +124,15 @@ fn a_handler_that_calls_this_one_is_called_once() {
         let (mut ready, says_so) = std::io::pipe().unwrap();
         SAYS_SO.store(says_so.as_raw_fd(), Release);
         let child = Child::running(|| {
-            if writer_is_stuck {
-                crate::set_preparer(|| {
+            let session = if writer_is_stuck {
+                start_preparing(&path, || {
                     while termination::requested().is_some() {
                         std::thread::yield_now();
                     }
-                });
-            }
-            let session = start(&path, "exponential", 512);
+                })
+            } else {
+                start(&path, "exponential", 512)
+            };
             record(&session, 1);
             let handler = clean_up as *const () as usize;
             // SAFETY: the handler is a function of this program.
@@ -159,7 +162,7 @@ fn a_thread_that_gets_little_of_the_processor_completes_the_profile() {
     let path = folder.path().join("out.nthb");
     let (mut ready, mut says_so) = std::io::pipe().unwrap();
     let child = Child::running(|| {
-        crate::set_preparer(|| {
+        let session = start_preparing(&path, || {
             if termination::requested().is_some() {
                 let used = crate::os_thread::cpu_millis();
                 while crate::os_thread::cpu_millis() < used + 100 {
@@ -170,7 +173,6 @@ fn a_thread_that_gets_little_of_the_processor_completes_the_profile() {
                 }
             }
         });
-        let session = start(&path, "exponential", 512);
         record(&session, 1);
         says_so.write_all(&[1]).unwrap();
         rest();
@@ -187,12 +189,11 @@ fn no_code_runs_after_a_signal_of_the_process_itself() {
     let path = folder.path().join("out.nthb");
     let child = Child::running(|| {
         // The profile cannot be completed.
-        crate::set_preparer(|| {
+        let session = start_preparing(&path, || {
             while termination::requested().is_some() {
                 std::thread::yield_now();
             }
         });
-        let session = start(&path, "exponential", 512);
         record(&session, 1);
         // SAFETY: no preconditions; the second call would end the process without a signal.
         unsafe {
@@ -239,8 +240,7 @@ fn a_signal_waits_for_a_writer_thread_that_is_away() {
     let path = folder.path().join("out.nthb");
     let (mut ready, mut says_so) = std::io::pipe().unwrap();
     let child = Child::running(|| {
-        crate::set_after_fork(|| true);
-        let session = start(&path, "exponential", 512);
+        let session = start_counted(&path, 512);
         record(&session, 1);
         assert!(in_child(|| {}));
         session.with_writer(|writer| assert!(!writer.is_running()));

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{a_function, in_child, one_at_a_time, start};
+use super::{a_function, in_child, one_at_a_time, start_counted};
 use crate::ticks::{
     HEADER, LARGEST_BACKLOG, LARGEST_WITH_MEMORY, LONGEST_MEMORY, LONGEST_STACK, Place, TICKS,
     Ticks, Walked,
@@ -148,8 +148,7 @@ fn ticks_wait_for_room() {
     let path = folder.path().join("ticks");
     // A process of its own, because the host's function stays.
     assert!(in_child(|| {
-        crate::set_after_fork(|| true);
-        let session = start(&path, "exponential", 512 << 10);
+        let session = start_counted(&path, 512 << 10);
         TICKS.begin(true).unwrap();
         assert!(in_child(|| {}));
         for _ in 0..TICKS_STORED {

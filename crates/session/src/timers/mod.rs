@@ -167,9 +167,14 @@ pub fn end() {
     }
 }
 
-/// The host's [keeper](crate::Keeper) calls this: finds threads that have started, and takes another signal if the program
+/// Whether there are timers, or would be if they could be made.
+pub(crate) fn are_wanted() -> bool {
+    ARE_WANTED.load(SeqCst)
+}
+
+/// Called by the writer thread between two blocks: finds threads that have started, and takes another signal if the program
 /// has a handler for ours by now. Returns the longest time until the next call.
-pub fn keep() -> Duration {
+pub(crate) fn keep() -> Duration {
     leave_out_this_thread();
     if signal::is_taken() {
         match signal::install_again() {

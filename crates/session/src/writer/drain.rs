@@ -1,22 +1,23 @@
 //! The consumer of the ring: converts records into events of the file.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nthbyte_profile::activity;
 use nthbyte_profile::composition::{self, encode_arenas};
-use nthbyte_profile::event::{Allocation, End, Event, Extension, Memory, Nanos, SourceId};
-use nthbyte_profile::{Composition, MISSING, Meta, Missing, Writer, extension};
+use nthbyte_profile::event::{End, Event, Extension, Memory, Nanos, SourceId};
+use nthbyte_profile::{Composition, MISSING, Meta, Missing, extension};
 use rtrb::Consumer;
 
 use super::arenas::Arenas;
-use super::file::{create, describe};
-use super::pending::Pending;
+use super::file::{Sink, create, describe};
+use super::pending::{Pending, with_periods};
 use super::thread::{LastWords, Shared};
 use crate::clock::Clock;
 use crate::composition::Composer;
-use crate::keeper;
+use crate::config::Config;
+use crate::keeper::Keeper;
 use crate::missing;
 use crate::os_thread;
 use crate::outcome::Outcome;
@@ -36,6 +37,7 @@ const FLUSH_AFTER_AT_FIRST: Duration = Duration::from_millis(30);
 const WRITTEN_AT_ONCE: usize = 1 << 16;
 
 pub(crate) struct Drain {
+    keeper: &'static dyn Keeper,
     ring: Consumer<Record>,
     clock: Clock,
     sink: Sink,
@@ -74,41 +76,49 @@ impl Counted {
     }
 }
 
-enum Sink {
-    /// The file is created when there is data to write.
-    Later(Box<Meta>),
-    Open(Box<Writer<Output>>),
-    Failed(String),
-}
-
 impl Drain {
     /// A drain that creates its file now.
     pub(crate) fn open(
+        keeper: &'static dyn Keeper,
         ring: Consumer<Record>,
         clock: Clock,
-        path: &Path,
-        is_claimed: bool,
+        config: &Config,
         meta: &Meta,
     ) -> Result<Self, String> {
-        let open = if is_claimed {
+        let path = &config.output;
+        let open = if config.claimed {
             Output::adopt
         } else {
             Output::create
         };
         let sink = Sink::Open(Box::new(create(path, meta, open)?));
-        let mut drain = Self::new(ring, clock, path.to_owned(), sink, meta);
+        let mut drain = Self::new(keeper, ring, clock, path.clone(), sink, meta);
         drain.composer.begin(clock.now(), false);
         Ok(drain)
     }
 
     /// A drain that creates its file with the first record, in place of no other file.
-    pub(crate) fn later(ring: Consumer<Record>, clock: Clock, path: PathBuf, meta: &Meta) -> Self {
+    pub(crate) fn later(
+        keeper: &'static dyn Keeper,
+        ring: Consumer<Record>,
+        clock: Clock,
+        path: PathBuf,
+        meta: &Meta,
+    ) -> Self {
         let sink = Sink::Later(Box::new(meta.clone()));
-        Self::new(ring, clock, path, sink, meta)
+        Self::new(keeper, ring, clock, path, sink, meta)
     }
 
-    fn new(ring: Consumer<Record>, clock: Clock, path: PathBuf, sink: Sink, meta: &Meta) -> Self {
+    fn new(
+        keeper: &'static dyn Keeper,
+        ring: Consumer<Record>,
+        clock: Clock,
+        path: PathBuf,
+        sink: Sink,
+        meta: &Meta,
+    ) -> Self {
         Self {
+            keeper,
             ring,
             clock,
             sink,
@@ -250,10 +260,10 @@ impl Drain {
             self.write_composition(&first, shared);
         }
         let due = if is_last {
-            self.composer.last(now)
+            self.composer.last(self.keeper, now)
         } else {
             let rss = self.resident.last();
-            self.composer.due(now, rss, reading.is_some())
+            self.composer.due(self.keeper, now, rss, reading.is_some())
         };
         if let Some(due) = due {
             self.write_composition(&due, shared);
@@ -335,7 +345,12 @@ impl Drain {
 
     /// Looks at all mappings: a last time, when a signal ends the process.
     pub(super) fn look(&self) {
-        keeper::look(self.clock.now(), true);
+        self.keeper.look(self.clock.now(), true);
+    }
+
+    /// Who does what else there is for the thread.
+    pub(super) const fn keeper(&self) -> &'static dyn Keeper {
+        self.keeper
     }
 
     /// The session's time.
@@ -482,19 +497,4 @@ impl Drain {
     fn ended_block(&mut self) {
         self.in_file = [self.counted, self.in_file[0]];
     }
-}
-
-/// The events of pending samples: each sample, and before it the period of its source, if it is another one than that of
-/// the sample before. `periods` are those in force where the events begin.
-fn with_periods<'a>(
-    samples: impl Iterator<Item = &'a (Allocation, u64)>,
-    periods: &[u64],
-) -> impl Iterator<Item = Event<'static>> {
-    let first = periods.get(SourceId::ALLOCATIONS.index()).copied();
-    let mut last = first.unwrap_or_default();
-    samples.flat_map(move |&(sample, period)| {
-        let changes = std::mem::replace(&mut last, period) != period;
-        let change = changes.then_some(Event::Period(sample.source, period));
-        change.into_iter().chain([Event::Allocation(sample)])
-    })
 }

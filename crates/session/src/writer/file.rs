@@ -7,6 +7,14 @@ use nthbyte_profile::{Meta, Writer};
 
 use crate::output::Output;
 
+/// Where the events go.
+pub(super) enum Sink {
+    /// The file is created when there is data to write.
+    Later(Box<Meta>),
+    Open(Box<Writer<Output>>),
+    Failed(String),
+}
+
 /// Opens a profile's file with one of the functions of [`Output`], and writes its beginning.
 pub(super) fn create(
     path: &Path,

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use nthbyte_profile::event::{Allocation, Nanos};
+use nthbyte_profile::event::{Allocation, Event, Nanos, SourceId};
 
 /// The limit of pending samples. Further samples are written only when they are recorded.
 const MOST: usize = 1 << 20;
@@ -81,4 +81,19 @@ impl Pending {
         self.changed = false;
         Some(self.samples.iter())
     }
+}
+
+/// The events of pending samples: each sample, and before it the period of its source, if it is another one than that of
+/// the sample before. `periods` are those in force where the events begin.
+pub(super) fn with_periods<'a>(
+    samples: impl Iterator<Item = &'a (Allocation, u64)>,
+    periods: &[u64],
+) -> impl Iterator<Item = Event<'static>> {
+    let first = periods.get(SourceId::ALLOCATIONS.index()).copied();
+    let mut last = first.unwrap_or_default();
+    samples.flat_map(move |&(sample, period)| {
+        let changes = std::mem::replace(&mut last, period) != period;
+        let change = changes.then_some(Event::Period(sample.source, period));
+        change.into_iter().chain([Event::Allocation(sample)])
+    })
 }

@@ -9,7 +9,6 @@ use nthbyte_profile::event::Nanos;
 
 use super::drain::Drain;
 use crate::exit;
-use crate::keeper;
 use crate::lost::Lost;
 use crate::os_thread::{self, OsThread};
 use crate::outcome::{Counted, Outcome};
@@ -248,7 +247,7 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
                 time: drain.now(),
                 counted: None,
             };
-            keeper::prepare();
+            drain.keeper().prepare();
             drain.look();
             // A child opens its file with its first data.
             drain.work(shared);
@@ -264,14 +263,14 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
             // The records stay in the ring until there is memory.
             Request::Work if reserve::is_short() => shared.sleeper.sleep(NAP),
             Request::Work => {
-                keeper::prepare();
+                drain.keeper().prepare();
                 if drain.work(shared) && released.elapsed() >= BETWEEN_RELEASES {
                     // Half of this library's mapped pages are not needed until the next block.
                     image::release_again();
                     released = Instant::now();
                 }
                 if shared.request() == Request::Work {
-                    let longest = keeper::keep().unwrap_or(NAP);
+                    let longest = drain.keeper().keep().unwrap_or(NAP);
                     // The keeper takes time, and its own records need no wake.
                     if shared.request() == Request::Work {
                         shared
@@ -299,7 +298,7 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
 /// lock, and may be waiting for this one.
 fn record_waiting(drain: &mut Drain, shared: &Shared) {
     let (began, used) = (Instant::now(), os_thread::cpu_millis());
-    while keeper::record_waiting()
+    while drain.keeper().record_waiting()
         && os_thread::cpu_millis().saturating_sub(used) < LONGEST_RECORDING
         && began.elapsed() < LONGEST_TO_RECORD
     {
@@ -308,7 +307,7 @@ fn record_waiting(drain: &mut Drain, shared: &Shared) {
         }
     }
     // Stacks that wait for a library.
-    keeper::prepare();
+    drain.keeper().prepare();
     drain.work(shared);
 }
 

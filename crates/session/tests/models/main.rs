@@ -77,14 +77,18 @@ mod clock {
 }
 
 mod keeper {
-    pub(crate) const fn prepare() {}
+    pub(crate) struct Keeper;
 
-    pub(crate) const fn keep() -> Option<std::time::Duration> {
-        None
-    }
+    impl Keeper {
+        pub(crate) const fn prepare(&self) {}
 
-    pub(crate) const fn record_waiting() -> bool {
-        false
+        pub(crate) const fn keep(&self) -> Option<std::time::Duration> {
+            None
+        }
+
+        pub(crate) const fn record_waiting(&self) -> bool {
+            false
+        }
     }
 }
 
@@ -97,7 +101,7 @@ mod pace {
 mod preload {
     pub const NOT_INTERESTED: u64 = u64::MAX;
 
-    pub(crate) const fn find_interface() {}
+    pub(crate) const fn find_busy_counter() {}
     pub(crate) const fn ignore_thread() {}
 }
 

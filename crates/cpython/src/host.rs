@@ -1,0 +1,52 @@
+//! CPython as the host of a session: what the session asks, and who answers.
+
+use std::ops::Range;
+
+use nthbyte_profile::Composition;
+use nthbyte_session::native::{Placed, Request};
+use nthbyte_session::{Host, Recording};
+
+use crate::heap::accounts;
+use crate::patches::forks;
+use crate::sampling::native;
+use crate::ticks;
+
+/// The interpreter of this process.
+pub struct CPython;
+
+/// See [`CPython`].
+pub static HOST: CPython = CPython;
+
+impl Host for CPython {
+    fn prepare(&self) {
+        nthbyte_unwind::keep_up();
+    }
+
+    fn record_ticks(&self, recording: &mut Recording<'_>) -> usize {
+        ticks::record_some(recording, None)
+    }
+
+    fn begin_in_child(&self) {
+        ticks::begin_in_child();
+    }
+
+    fn counts_threads(&self) -> bool {
+        forks::will_count()
+    }
+
+    fn arenas(&self, visit: &mut dyn FnMut(Range<usize>)) {
+        accounts::arenas(visit);
+    }
+
+    fn own_memory(&self, visit: &mut dyn FnMut(Range<usize>)) {
+        accounts::own(visit);
+    }
+
+    fn account(&self, composition: &mut Composition, is_thorough: bool) {
+        accounts::add(composition, is_thorough);
+    }
+
+    fn place(&self, recording: &mut Recording<'_>, _: &Request) -> Option<Placed> {
+        native::place(recording, ticks::own_threads::place)
+    }
+}

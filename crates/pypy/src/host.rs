@@ -1,0 +1,32 @@
+//! PyPy as the host of a session: what the session asks, and who answers.
+
+use nthbyte_profile::Composition;
+use nthbyte_session::native::{Placed, Request};
+use nthbyte_session::{Host, Recording};
+
+use crate::collector::accounts;
+use crate::stacks::{native, ticks};
+
+/// The interpreter of this process.
+pub struct PyPy;
+
+/// See [`PyPy`].
+pub static HOST: PyPy = PyPy;
+
+impl Host for PyPy {
+    fn record_ticks(&self, recording: &mut Recording<'_>) -> usize {
+        ticks::record_some(recording)
+    }
+
+    fn account(&self, composition: &mut Composition, _is_thorough: bool) {
+        accounts::add(composition);
+    }
+
+    fn place(&self, recording: &mut Recording<'_>, request: &Request) -> Option<Placed> {
+        native::place(recording, request)
+    }
+
+    fn is_own(&self, request: &Request) -> bool {
+        native::is_own(request)
+    }
+}
