@@ -12,17 +12,23 @@ VENVS := .venv/installed $(if $(PYPY),.venv-pypy/installed)
 SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/bin/*') \
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
-.PHONY: all demo test test-all check-rustfmt check-clippy check-rustdoc test-rust test-nursery check-aarch64 check-threads check-ruff check-mypy check-structure \
+.PHONY: all demo demo-installed test test-all check-rustfmt check-clippy check-rustdoc test-rust test-nursery check-aarch64 check-threads check-ruff check-mypy check-structure \
         test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-compatibility test-build \
         test-page test-bench test-experiments soak compatibility compatibility-programs system interpreters lock bench count leaks leaks-peers docs docs-outputs \
         check-docs test-guide test-tutorials clean
 
-all: $(VENVS)
+all: .venv/ready $(VENVS)
 
 ## The set-up
 
-.venv/ready: requirements-dev.txt
+# What builds the wheel.
+.venv/made: requirements-dev.txt
 	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements-dev.txt hatchling
+	touch $@
+
+# And what the checks need.
+.venv/ready: .venv/made
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	touch $@
 
@@ -31,11 +37,11 @@ all: $(VENVS)
 	touch $@
 
 # One wheel serves every interpreter. Somebody who waits for it sees how far cargo is.
-$(WHEELS)/built: $(SOURCES) .venv/ready
-	rm -rf $(WHEELS) && mkdir -p $(WHEELS)
+$(WHEELS)/built: $(SOURCES) .venv/made
 	@echo "nthbyte: building the wheel, which takes some minutes the first time" >&2
-	[ -t 2 ] || export CARGO_TERM_QUIET=true; $(BIN)/python -m hatchling build -t wheel -d $(WHEELS)
-	touch $@
+	@rm -rf $(WHEELS) && mkdir -p $(WHEELS)
+	@$(BIN)/python -m hatchling build -t wheel -d $(WHEELS)
+	@touch $@
 
 .venv/installed: $(WHEELS)/built
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall $(WHEELS)/*.whl
@@ -70,9 +76,13 @@ lock:
 
 ## The demo
 
-demo: system
-	@$(MAKE) --no-print-directory all
+# What the demo uses is looked for again after the packages are there: a pypy3 may be new.
+demo:
+	@sh tests/system-packages.sh pypy3 pypy3-venv
+	@$(MAKE) --no-print-directory --silent demo-installed
 	@sh bench/demo/demo.sh
+
+demo-installed: $(VENVS)
 
 ## The checks
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The demo: docutils turns its longest documents into HTML, on CPython, and on PyPy if there is one.
-# Prints the answers and the summary, and writes the Firefox profile and the HTML page into build/demo.
+# Writes the Firefox profiles and the HTML pages into build/demo, and ends with the answers and where the pages are.
 set -eu
 
 cd "$(dirname "$0")/../.."
@@ -18,6 +18,7 @@ if [ ! -e "$packages/complete" ]; then
     touch "$packages/complete"
 fi
 
+recorded=""
 for place in .venv .venv-pypy; do
     nthbyte=$place/bin/nthbyte
     [ -x "$nthbyte" ] || continue
@@ -27,18 +28,20 @@ for place in .venv .venv-pypy; do
     echo
     echo "\$ nthbyte run -f -o $demo/$name.nthb bench/programs/docutils_html.py"
     PYTHONPATH=$packages "$nthbyte" run -f -o "$demo/$name.nthb" bench/programs/docutils_html.py
+    .venv/bin/nthbyte export "$demo/$name.nthb" --to firefox -o "$demo/$name.json.gz" 2>/dev/null
+    .venv/bin/nthbyte flamegraph "$demo/$name.nthb" -o "$demo/$name.html" 2>/dev/null
+    recorded="$recorded $demo/$name"
+done
+
+for name in $recorded; do
     echo
-    echo "\$ nthbyte summary $demo/$name.nthb --top 12"
-    "$nthbyte" summary "$demo/$name.nthb" --top 12
-    echo
-    echo "\$ nthbyte explain $demo/$name.nthb"
-    "$nthbyte" explain "$demo/$name.nthb"
-    "$nthbyte" export "$demo/$name.nthb" --to firefox -o "$demo/$name.json.gz" 2>/dev/null
-    "$nthbyte" flamegraph "$demo/$name.nthb" -o "$demo/$name.html" 2>/dev/null
+    echo "\$ nthbyte explain $name.nthb"
+    .venv/bin/nthbyte explain "$name.nthb"
 done
 
 echo
 echo "Look further:"
-for page in "$demo"/*.html; do
-    echo "  $page (any browser) · ${page%.html}.json.gz (profiler.firefox.com, or: .venv/bin/nthbyte view ${page%.html}.nthb)"
+for name in $recorded; do
+    echo "  .venv/bin/nthbyte summary $name.nthb"
+    echo "  $name.html (any browser) · $name.json.gz (profiler.firefox.com, or: .venv/bin/nthbyte view $name.nthb)"
 done
