@@ -18,7 +18,6 @@ from evaluation.results import Result
 MARKS = re.compile(r"(<!-- measured: ([\w-]+) -->\n).*?(<!-- end measured -->)", re.DOTALL)
 PAGES = (
     "README.md",
-    "docs/performance.md",
     "docs/exactness.md",
     "docs/native-memory.md",
     "docs/flamegraph.md",

@@ -45,77 +45,41 @@ def _case_studies(found: Found) -> list[str] | None:
     return case_studies.rows(raw) if raw else None
 
 
-def _overhead(found: Found) -> list[str] | None:
-    """The means on each interpreter, without the programs."""
-    raw = _complete(found, "overhead")
-    return overhead.means(raw) if raw else None
-
-
 def _mean_and_worst(rows: dict[str, dict[str, float]], column: str) -> str:
     return mean_and_worst(overhead.mean(rows, column), overhead.worst(rows, column))
 
 
 def _readme(found: Found) -> list[str] | None:
-    """A sentence for each of the experiments that the README shows, and its picture."""
-    lines: list[str] = []
+    """What the README says of cost and exactness."""
     rows = []
     if raw := _complete(found, "auto"):
         rows.append(["Python objects", *period_by_itself.overview(raw)])
     if raw := _complete(found, "native-work"):
         rows += [["native memory", *row] for row in native_work.means(raw)]
+    lines = []
     if rows:
-        lines += [
-            "At the default settings, the geometric mean of the programs' CPU time. Those of *Python objects* are real programs; those of *native memory* do",
-            "little but take memory from native code: arrays of NumPy, images, tables, reads of files.",
-            "",
-            *table(["what they allocate", "interpreter", "programs", "CPU time"], rows),
-            "",
-        ]
+        lines += [*table(["what they allocate", "interpreter", "programs", "CPU time"], rows), ""]
     if raw := _complete(found, "overhead"):
-        those = {name: overhead.rows(one) for name, one in raw["interpreters"].items()}
+        name, first = next(iter(raw["interpreters"].items()))
         lines += [
-            "The same real programs on each interpreter, at a period of 512 KiB.",
-            "",
-            *table(
-                ["interpreter", "programs", "CPU time", "peak RSS"],
-                [
-                    [name, f"{len(rows)}", *(_mean_and_worst(rows, one) for one in ("512KiB", "rss 512KiB"))]
-                    for name, rows in those.items()
-                ],
-            ),
-            "",
+            f"- *Peak RSS*: {_mean_and_worst(overhead.rows(first), 'rss 512KiB')} with {name}, at a period of 512 KiB."
+            " [Each interpreter and program](docs/evaluation.md#real-programs-on-cpython).",
         ]
     if raw := _complete(found, "peers"):
         tools = peers.by_tool(raw)
-        lines += [
-            f"Other tools on {len(raw['programs'])} of these programs, over plain; and how many of the ten functions that allocate most are among",
-            "the ten that each of them names.",
-            "",
-            *table(
-                ["tool", "CPU time", "peak RSS", "of the true ten"],
-                [
-                    [name, f"{each['cpu']:.2f}", f"{each['rss']:.2f}", peers.hits_text(each)]
-                    for name, each in tools.items()
-                ],
-            ),
-            "",
-            "![CPU time and peak RSS with nthbyte and other tools](docs/measurements/peers.svg)",
-            "",
+        named = [
+            f"{name.partition(',')[0]} {peers.hits_text(each)} at {each['cpu']:.2f}"
+            for name, each in tools.items()
+            if name not in ("nthbyte 32 KiB", "memray, Python allocators", "tracemalloc, 25 frames")
         ]
-    if _complete(found, "exactness"):
         lines += [
-            "![estimates with their intervals, and the exact values](docs/measurements/exactness.svg)",
-            "",
+            f"- *Other tools*, on {len(raw['programs'])} of the programs: how many of the ten functions that allocate most they name among their first"
+            f" ten, at what CPU time: {' · '.join(named)}. [More](docs/evaluation.md#other-tools).",
         ]
-    return (
-        [*lines, "[docs/evaluation.md](docs/evaluation.md) has all measurements, and how they are made."]
-        if lines
-        else None
-    )
+    return lines or None
 
 
 SECTIONS: dict[str, Callable[[Found], list[str] | None]] = {
-    "overhead": _overhead,
     "native-memory": _page_of(native_memory),
     "period": _page_of(period),
     "exactness": _page_of(exactness),
