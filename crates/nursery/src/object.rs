@@ -21,7 +21,7 @@ pub(crate) const WORD: usize = 8;
 pub(crate) const OLD: u64 = 1 << 16;
 /// A large object that no minor collection has seen.
 pub(crate) const YOUNG_LARGE: u64 = 1 << 17;
-/// An old object that is on the list of those that may refer to young ones.
+/// An old object that is on the list of old objects that may refer to young ones.
 pub(crate) const REMEMBERED: u64 = 1 << 18;
 /// Reached by the major collection that runs.
 pub(crate) const MARKED: u64 = 1 << 19;

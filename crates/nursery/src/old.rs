@@ -112,7 +112,7 @@ impl Old {
         object
     }
 
-    /// Frees those large objects that are `dead`, of those after the first `from`.
+    /// Frees the large objects that are `dead`, but leaves the first `from` alone.
     pub fn sweep_large(&mut self, from: usize, mut dead: impl FnMut(Address) -> bool) {
         let mut kept = self.large.split_off(from);
         kept.retain(|large| {
@@ -126,7 +126,7 @@ impl Old {
         self.large.append(&mut kept);
     }
 
-    /// The number of large objects. Those that are allocated later come after it: see [`sweep_large`](Self::sweep_large).
+    /// The number of large objects. Objects that are allocated later come after them: see [`sweep_large`](Self::sweep_large).
     pub fn large_objects(&self) -> usize {
         self.large.len()
     }

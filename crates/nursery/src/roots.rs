@@ -140,7 +140,7 @@ impl<O: Observer> Heap<O> {
         }
     }
 
-    /// The raw bytes of an object: the items of a type with [`Items::Bytes`], else those between its slots and its items.
+    /// The raw bytes of an object: the items of a type with [`Items::Bytes`], else the bytes between its slots and its items.
     #[must_use]
     pub fn bytes(&self, object: Handle) -> &[u8] {
         let (start, length) = self.raw(object);

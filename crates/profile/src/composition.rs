@@ -18,7 +18,7 @@ pub const ARENAS: u8 = 71;
 
 macro_rules! parts {
     ($($(#[$doc:meta])+ $name:ident = $number:literal),* $(,)?) => {
-        /// A part of the resident set, or another count of bytes. The numbers are those of the file.
+        /// A part of the resident set, or another count of bytes. Files have the same numbers.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Part {
@@ -76,7 +76,7 @@ parts! {
     LibraryMapped = 22,
     /// Blocks of nthbyte's agent in the C library's heaps. No longer written: its memory is not the C library's.
     AgentBlocks = 23,
-    /// Those of [`LibraryMapped`](Self::LibraryMapped) that are blocks of nthbyte's agent. No longer written either.
+    /// Bytes of [`LibraryMapped`](Self::LibraryMapped) in blocks of nthbyte's agent. No longer written either.
     AgentMapped = 24,
     /// Pages of the agent's heap that hold blocks.
     HeapPages = 30,
@@ -184,7 +184,7 @@ impl Composition {
 
     /// The content of an event [`COMPOSITION`]: the number of the process in
     /// the order of the file; the time in nanoseconds; the number of parts, and for each its number and its bytes; the
-    /// number of occupancies, and for each the arena's number less that of the one before, the size of the blocks in
+    /// number of occupancies, and for each the arena's number less the number before it, the size of the blocks in
     /// units of 16 bytes, the blocks in use, and the free ones.
     #[must_use]
     pub fn encode(&self, process: u32) -> Vec<u8> {
@@ -252,7 +252,7 @@ pub struct ArenaRun {
 pub const MOST_RUNS: usize = 1 << 15;
 
 /// The content of an event [`ARENAS`]: for each run, the samples between the end of
-/// the run before it (at first: sample 0) and its first, their number, and the arena's number less that of the run before.
+/// the run before it (at first: sample 0) and its first, their number, and the arena's number less the arena's of the run before.
 #[must_use]
 pub fn encode_arenas(runs: &[ArenaRun]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(4 * runs.len());

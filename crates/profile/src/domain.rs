@@ -36,8 +36,8 @@ impl Profile {
     }
 
     /// Keeps the allocation samples of one domain, or of all. The agent counts only what the interpreter's heap
-    /// allocates. So where samples of native memory stay, the count of all bytes is removed, and where no others stay, that of
-    /// blocks.
+    /// allocates. So where samples of native memory stay, the count of all bytes is removed, and where no others stay, the count
+    /// of blocks.
     pub fn keep_domain(&mut self, domain: Option<Domain>) {
         let mut left = Samples::default();
         let mut has_native = false;
@@ -72,7 +72,7 @@ impl Profile {
         }
     }
 
-    /// Removes what the agents counted: it is that of all samples, and some of them are gone.
+    /// Removes what the agents counted: the counts are of all samples, and some samples are gone.
     pub fn forget_counts(&mut self) {
         self.allocated = None;
         for process in &mut self.processes {

@@ -54,7 +54,7 @@ id! {
     LabelSetId,
 }
 
-/// A source of samples. The first numbers are those of [`Meta::sources`](crate::Meta::sources), in
+/// A source of samples. The first numbers belong to [`Meta::sources`](crate::Meta::sources), in
 /// their order; a source that begins during the session takes any free number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub u16);

@@ -9,7 +9,6 @@ mod code;
 mod files;
 mod lost;
 mod numbers;
-mod places;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,11 +19,11 @@ use foldhash::fast::RandomState;
 
 use crate::event::{
     Allocation, Collection, CpuSample, End, Event, FrameKind, Label, LabelSetId, LostKind, Memory,
-    Nanos, Node, NodeId, SampleId, Survival, ThreadId,
+    Nanos, Node, NodeId, SampleId, Survival, ThreadId, TypeId,
 };
 use crate::meta::Unit;
 use crate::model::{
-    Damage, Frame, Function, LabelSet, Lifetime, Profile, Shape, ShapeId, SiteId, StackNode,
+    Damage, Frame, Function, LabelSet, Lifetime, Profile, Shape, ShapeId, Site, SiteId, StackNode,
     ThreadNames, TimeSample, TypeNames,
 };
 use crate::processes::ProcessId;
@@ -34,7 +33,9 @@ use code::LoadedCode;
 use files::Session;
 use lost::Losses;
 use numbers::{Interner, Numbers};
-use places::NO_SITE;
+
+/// A site of a block that has no sample yet.
+const NO_SITE: (SiteId, ShapeId) = (SiteId(u32::MAX), ShapeId(u32::MAX));
 
 /// The name of a function whose definition was lost.
 pub const UNKNOWN: &str = "[unknown]";
@@ -354,6 +355,32 @@ impl Loader {
             return set;
         }
         LabelSetId(self.label_set_numbers.get(set.0).unwrap_or(0))
+    }
+
+    /// The site of an allocation in the tables. The block remembers it under its number there, unless what it refers to may
+    /// still be defined.
+    #[cold]
+    fn site(&mut self, allocation: &Allocation, number: usize) -> SiteId {
+        let type_id = self.type_numbers.get(allocation.type_id.0);
+        let is_defined = self.thread_numbers.get(allocation.thread.0).is_some()
+            && (allocation.stack == NodeId::ROOT
+                || self.node_numbers.get(allocation.stack.0).is_some())
+            && (allocation.labels == LabelSetId::NONE
+                || self.label_set_numbers.get(allocation.labels.0).is_some())
+            && (allocation.type_id == TypeId::UNKNOWN || type_id.is_some());
+        let site = Site {
+            thread: self.thread(allocation.thread),
+            stack: self.stack(allocation.stack),
+            labels: self.labels(allocation.labels),
+            type_id: TypeId(type_id.unwrap_or(0)),
+        };
+        let site = self.profile.samples.intern_site(site);
+        if is_defined {
+            let len = self.block_sites.len().max(number + 1);
+            self.block_sites.resize(len, NO_SITE);
+            self.block_sites[number].0 = site;
+        }
+        site
     }
 
     fn cpu(&mut self, sample: &CpuSample) {

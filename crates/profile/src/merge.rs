@@ -145,7 +145,7 @@ impl<W: Write> File<'_, W> {
         Ok(())
     }
 
-    /// Writes how many samples were lost beside those that follow, if that differs from what was written last. A file without
+    /// Writes how many samples were lost beside the next ones, if the number differs from the last that was written. A file without
     /// any says nothing.
     fn lost_beside(&mut self, sampling: SamplingId) -> io::Result<()> {
         let lost = self.profile.sampling(sampling).lost;

@@ -99,7 +99,7 @@ named! {
     }
 }
 
-/// A source of samples: a sampler and its settings. Names are those of the file, which a later
+/// A source of samples: a sampler and its settings. Its names are as they stand in the file, which a later
 /// version may have written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Source {

@@ -121,14 +121,14 @@ impl Sampling {
         })
     }
 
-    /// How many samples each one that was kept stands for, with those that were lost: 1 if none was.
+    /// How many samples, with the lost ones, each kept sample stands for: 1 if none was lost.
     #[must_use]
     pub fn taken(&self) -> f64 {
         1.0 + f64::from(self.lost) / f64::from(LOST_UNIT)
     }
 
-    /// The weight of an allocation of this shape. A sample that was kept stands for those that were lost beside it, too: what
-    /// was allocated is sampled *and kept* with a probability that is smaller by this factor.
+    /// The weight of an allocation of this shape. A kept sample stands for the samples that were lost beside it, too: an
+    /// allocation is sampled *and kept* with a probability that is smaller by this factor.
     #[must_use]
     pub fn weight(&self, shape: &Shape) -> Weight {
         let of_taken = Weight::of(

@@ -29,7 +29,7 @@ pub fn numbered(path: &Path, number: u32) -> PathBuf {
 /// Makes a file that is not there yet: with this name, or with the next one that is free. Returns it with its name.
 ///
 /// # Errors
-/// Those of `make`. The error that a file is there already is one only after ten thousand of them.
+/// The errors of `make`; that a file is there already is an error only after ten thousand names.
 pub fn first_free<T>(
     path: &Path,
     make: impl Fn(&Path) -> io::Result<T>,
@@ -47,7 +47,7 @@ pub fn first_free<T>(
     }
 }
 
-/// The name of a child's profile: `app.nthb` becomes `app.1235.nthb`. `first` is that of the first process.
+/// The name of a child's profile: `app.nthb` becomes `app.1235.nthb`. `first` is the first process's.
 #[must_use]
 pub fn of_child(first: &Path, pid: u32) -> PathBuf {
     let stem = first.file_stem().unwrap_or_default();

@@ -25,14 +25,14 @@ pub mod extension {
     pub(crate) const PROCESS_MEMORY: u8 = 65;
     /// Why the process or its session ended early, as text.
     pub(crate) const ENDED_BY: u8 = 66;
-    /// A note on the run, as those of the header, as text: something that became known while it went on.
+    /// A note on the run, a text like the notes of the header: something that became known while it went on.
     pub const NOTE: u8 = 67;
     /// How many samples were lost for each [`LOST_UNIT`](crate::model::LOST_UNIT) of the samples from here on.
     pub(crate) const LOST: u8 = 68;
     /// What the heap has counted, at the end of a session: [`counted`].
     pub const COUNTED: u8 = 69;
 
-    /// The bytes of an event [`COUNTED`]: those of all blocks that the heap handed out, as a number of variable length.
+    /// The content of an event [`COUNTED`]: how many bytes the blocks have that the heap handed out, as a number of variable length.
     #[must_use]
     pub fn counted(bytes: u64) -> Vec<u8> {
         let mut event = Vec::new();

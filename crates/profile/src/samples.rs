@@ -340,8 +340,8 @@ impl Samples {
         self.push_row(sample.time, site, shape, sample.lifetime, freed)
     }
 
-    /// Appends a sample that is not freed, of a site that has a number. `last`: the shape of the site's last sample, which
-    /// becomes that of this one.
+    /// Appends a sample that is not freed, of a site that has a number. `last` is the shape of the site's last sample, and
+    /// becomes the shape of this one.
     #[inline]
     pub(crate) fn push_at(
         &mut self,

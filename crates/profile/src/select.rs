@@ -29,7 +29,7 @@ impl Profile {
         }
     }
 
-    /// The samples are no longer those of all counted blocks.
+    /// Some counted blocks have no samples any more.
     pub(crate) fn forget_counted(&mut self) {
         self.counted = None;
         for process in &mut self.processes {

@@ -10,7 +10,7 @@ use crate::samples::Samples;
 /// The order of the samples of a profile. It does not refer to them: whoever passes over them says of which samples it is.
 #[derive(Clone, Debug)]
 pub struct TimeOrder {
-    /// Those with a later one before them, in the order of their times.
+    /// The samples that have a later one before them, in the order of their times.
     late: Vec<SampleId>,
 }
 
@@ -25,12 +25,12 @@ impl TimeOrder {
             time < latest
         };
         let mut late: Vec<SampleId> = samples.ids().filter(is_late).collect();
-        // Of equal times, the order is that of the samples.
+        // The sort is stable: samples of one time keep their order.
         late.sort_by_key(|&id| samples.time(id));
         Self { late }
     }
 
-    /// The same samples in the order of their times, with these times; those of one time in their own order.
+    /// The samples with their times, in the order of time; samples of one time keep their order.
     pub fn pass<'a>(&'a self, samples: &'a Samples) -> Pass<'a> {
         let mut pass = Pass {
             samples,

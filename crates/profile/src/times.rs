@@ -1,4 +1,4 @@
-//! Times in five bytes each, as long as they are whole microseconds within twelve days, which those of a recording are.
+//! Times in five bytes each, as long as they are whole microseconds within twelve days, which the times of a recording are.
 
 use crate::event::Nanos;
 

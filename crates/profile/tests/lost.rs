@@ -1,4 +1,4 @@
-//! Samples that were lost count for those that were kept at the same time.
+//! Samples that were kept count for the lost ones of the same time.
 
 use nthbyte_profile::event::{
     Allocation, End, Event, LabelSetId, LostKind, Nanos, NodeId, SourceId, Survival, Thread,

@@ -13,8 +13,8 @@
 //! size classes may give each class its own [`Countdown`]: if the distances are exponential with the
 //! same mean, the union of the classes' sample points is again a Poisson process of that mean.
 //!
-//! The period may change at any byte: [`SamplePoints::set_period`]. Then an allocation's weight is that of the period which
-//! was in force when it began.
+//! The period may change at any byte: [`SamplePoints::set_period`]. Then the weight of an allocation follows from the
+//! period that was in force when it began.
 //!
 //! ```
 //! use nthbyte_sampling::{Distances, Period, Sampler};

@@ -11,7 +11,7 @@ pub enum Refusal {
     /// The folder is missing.
     #[error("its folder does not exist")]
     NoFolder,
-    /// The path is that of a folder.
+    /// There is a folder at the path.
     #[error("it is a folder")]
     Folder,
     /// The system does not allow it.

@@ -95,7 +95,7 @@ pub(crate) enum Column {
     Collections,
     /// Collections: time since the start of the previous one, duration.
     CollectionTimes,
-    /// Collections: their totals, relative to those of the previous one.
+    /// Collections: their totals, relative to the totals of the previous one.
     CollectionTotals,
     /// Memory totals: which totals are present, time and totals relative to the previous ones.
     Memory,

@@ -1,10 +1,10 @@
-//! Samples that were lost count for those that were kept beside them.
+//! Samples that were kept count for the lost ones beside them.
 //!
-//! A session says how many samples it had to drop when it ends a block. Those that it kept since it last did so were
-//! taken at the same time, a second at most. Each of these is taken to stand for an equal part of the lost ones: they get a
+//! A session says how many samples it had to drop when it ends a block. The samples that it kept since the block before were
+//! taken at the same time, within a second. Each of them stands for an equal part of the lost ones: they get a
 //! [`Sampling`] that says so, and their weights and the intervals of all figures follow from it.
 //!
-//! If the block has no sample, those of the block before stand for the lost ones, or if there is none, those of the next block.
+//! If the block has no sample, the samples of the block before stand for the lost ones, or if there is none, those of the next block.
 
 use super::Loader;
 use crate::event::SampleId;
