@@ -1,23 +1,21 @@
-//! A small Lisp whose values live in the nursery, which runs GCBench and profiles itself:
+//! GCBench, whose objects live in the nursery, profiles itself:
 //!
 //! ```text
-//! cargo run --release -p nthbyte-nursery --example lisp -- gcbench.nthb
+//! cargo run --release -p nthbyte-nursery --example gcbench -- gcbench.nthb
 //! nthbyte summary gcbench.nthb
 //! ```
 
-mod machine;
 mod profiler;
-mod reader;
+mod trees;
 
 use std::error::Error;
 use std::path::PathBuf;
 
-use machine::Machine;
-use nthbyte_nursery::Settings;
+use nthbyte_nursery::{Heap, Settings};
 use nthbyte_sampling::{Distances, Period, Sampler};
 use profiler::Profiler;
 
-const USAGE: &str = "usage: lisp [--every BYTES] [--fixed] [--seed N] [--depth N] OUTPUT";
+const USAGE: &str = "usage: gcbench [--every BYTES] [--fixed] [--seed N] [--depth N] OUTPUT";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (mut period, mut distances, mut seed, mut depth) =
@@ -38,27 +36,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let period = Period::new(period).ok_or("--every is 1, or from 64 to 2^40")?;
-    let source = include_str!("gcbench.lisp");
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/lisp/gcbench.lisp");
-    let functions = reader::read(source)?;
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/gcbench/trees.rs");
     let out = nthbyte_profile::create(&output.ok_or(USAGE)?)?;
-    let profiler = Profiler::new(
-        out,
-        file,
-        &functions,
-        &machine::types(),
-        period.bytes(),
-        distances,
-    )?;
-    let mut machine = Machine::new(functions, Settings::default(), profiler);
-    machine
-        .heap
-        .start_sampling(Sampler::new(period, distances, seed));
-    let result = machine.main(depth);
+    let profiler = Profiler::new(out, file, &trees::types(), period.bytes(), distances)?;
+    let mut heap = Heap::new(Settings::default(), trees::types(), profiler);
+    heap.start_sampling(Sampler::new(period, distances, seed));
+    let result = trees::run(&mut heap, depth);
     // What is sampled and still young is settled now.
-    machine.heap.collect_minor();
-    let allocated = machine.heap.statistics().allocated;
-    machine.heap.into_observer().finish(allocated)?;
+    heap.collect_minor();
+    let allocated = heap.statistics().allocated;
+    heap.into_observer().finish(allocated)?;
     println!("{result:?}, {allocated} bytes allocated");
     Ok(())
 }

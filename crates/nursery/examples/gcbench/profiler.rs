@@ -11,8 +11,7 @@ use nthbyte_profile::event::{
 };
 use nthbyte_profile::{Distances, Meta, Method, Source, Writer};
 
-use crate::machine::Stack;
-use crate::reader::Function;
+use crate::trees::Stack;
 
 /// A sample whose type and survival are not known yet.
 struct Pending {
@@ -28,27 +27,29 @@ pub struct Profiler<W: Write> {
     /// The first error of the writer.
     result: io::Result<()>,
     start: Instant,
+    /// The source file of all functions.
+    file: &'static str,
     /// Functions that run, with their lines, outermost first.
-    frames: Vec<(usize, u32)>,
-    nodes: HashMap<(NodeId, usize, u32), NodeId>,
+    frames: Vec<(CodeId, u32)>,
+    codes: HashMap<&'static str, CodeId>,
+    nodes: HashMap<(NodeId, CodeId, u32), NodeId>,
     pending: VecDeque<Pending>,
     collection_began: Nanos,
 }
 
 impl<W: Write> Profiler<W> {
     /// # Errors
-    /// Those of `out`.
+    /// If `out` cannot be written to.
     pub fn new(
         out: W,
-        file: &str,
-        functions: &[Function],
+        file: &'static str,
         types: &[Type],
         period: u64,
         distances: Distances,
     ) -> io::Result<Self> {
         let meta = Meta {
             nthbyte: env!("CARGO_PKG_VERSION").into(),
-            interpreter: "a Lisp on nthbyte-nursery".into(),
+            interpreter: "nthbyte-nursery".into(),
             command: std::env::args().collect(),
             pid: std::process::id(),
             sources: Source::of_session(Method::NurseryLimit, distances, period, None),
@@ -58,20 +59,13 @@ impl<W: Write> Profiler<W> {
             writer: Writer::new(out, &meta)?,
             result: Ok(()),
             start: Instant::now(),
+            file,
             frames: Vec::new(),
+            codes: HashMap::new(),
             nodes: HashMap::new(),
             pending: VecDeque::new(),
             collection_began: Nanos(0),
         };
-        for function in functions {
-            let (name, first_line) = (function.name.as_str(), function.line);
-            profiler.write(&Event::Code(Code {
-                name,
-                file,
-                first_line,
-                lines: Lines::Direct,
-            }));
-        }
         for Type { name, .. } in types {
             profiler.write(&Event::Type(TypeName { name, native: "" }));
         }
@@ -109,14 +103,10 @@ impl<W: Write> Profiler<W> {
     fn stack(&mut self) -> NodeId {
         let mut parent = NodeId::ROOT;
         for place in 0..self.frames.len() {
-            let (function, position) = self.frames[place];
+            let (code, position) = self.frames[place];
             let next = NodeId(u32::try_from(self.nodes.len() + 1).expect("fewer than 2^32 nodes"));
-            let node = *self
-                .nodes
-                .entry((parent, function, position))
-                .or_insert(next);
+            let node = *self.nodes.entry((parent, code, position)).or_insert(next);
             if node == next {
-                let code = CodeId(u32::try_from(function).expect("fewer than 2^32 functions"));
                 self.write(&Event::Node(Node {
                     parent,
                     code,
@@ -131,8 +121,18 @@ impl<W: Write> Profiler<W> {
 }
 
 impl<W: Write> Stack for Profiler<W> {
-    fn enter(&mut self, function: usize) {
-        self.frames.push((function, 0));
+    fn enter(&mut self, function: &'static str, first_line: u32) {
+        let next = CodeId(self.codes.len() as u32);
+        let code = *self.codes.entry(function).or_insert(next);
+        if code == next {
+            self.write(&Event::Code(Code {
+                name: function,
+                file: self.file,
+                first_line,
+                lines: Lines::Direct,
+            }));
+        }
+        self.frames.push((code, first_line));
     }
 
     fn at(&mut self, line: u32) {
