@@ -1,24 +1,39 @@
-// Formats numbers and names for display.
+// Formats numbers and names for display. A figure is written as in the terminal: tests/numbers.json has texts that both must give.
 
-const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+const LETTERS = ["", "k", "M", "G", "T"];
+/** From here on, rounding would give four digits. */
+const FULL = 999.5;
 
-/** Three significant digits. */
-function short(number: number): string {
-  const size = Math.abs(number);
-  // A sum of many parts may miss a whole number by a rounding error.
-  if (size >= 100 || Math.abs(number - Math.round(number)) < 1e-9 * size) return Math.round(number).toString();
-  return number.toFixed(size >= 10 ? 1 : 2);
+/** A fixed number of decimals. Of two that are equally near, the even one, as in Rust: binary sizes often lie in the middle. */
+function fixed(number: number, decimals: number): string {
+  const scaled = number * 10 ** decimals;
+  const below = Math.floor(scaled);
+  const isHalf = scaled - below === 0.5 && Number.isInteger(number * 2 ** (decimals + 1));
+  return isHalf ? ((below % 2 === 0 ? below : below + 1) / 10 ** decimals).toFixed(decimals) : number.toFixed(decimals);
 }
 
-/** A size in binary units: `1.50 MiB`. */
+/** Three digits; `whole` leaves out decimals. */
+function digits(number: number, whole = false): string {
+  const size = Math.abs(number);
+  if (size >= 99_999.5) return number.toExponential(2).replace("e+", "e");
+  if (whole || size >= 99.95) return fixed(number, 0);
+  return fixed(number, size >= 9.995 ? 1 : 2);
+}
+
+/** A size in binary units: `812 B`, `1.50 MiB`. */
 export function bytes(size: number): string {
   let unit = 0;
-  // 1023.5 would be rounded to 1024, so the next unit begins there.
-  while (Math.abs(size) >= 1023.5 && unit < UNITS.length - 1) {
+  while (Math.abs(size) >= FULL && unit < UNITS.length - 1) {
     size /= 1024;
     unit++;
   }
-  return `${unit === 0 ? Math.round(size) : short(size)} ${UNITS[unit]}`;
+  return `${digits(size, unit === 0)} ${UNITS[unit]}`;
+}
+
+/** How fast something grows: `1.50 MiB a minute`. */
+export function rate(bytesPerMinute: number): string {
+  return `${bytes(bytesPerMinute)} a minute`;
 }
 
 /** Three or four round sizes in binary units below `most`. */
@@ -29,29 +44,45 @@ export function binaryTicks(most: number): number[] {
   return Array.from({ length: Math.floor(most / step) }, (_, i) => (i + 1) * step);
 }
 
-/** A count: `12,345` or `123 M`. */
-export function count(number: number): string {
-  if (number < 9_999_999.5) return Math.round(number).toLocaleString("en-US");
-  if (number < 999.5e6) return `${short(number / 1e6)} M`;
-  return `${short(number / 1e9)} G`;
+/** A round figure beside an axis, without the zeros behind the point: `2 MiB` for `2.00 MiB`. */
+export function ofAxis(figure: string): string {
+  return figure.replace(/\.(\d*?)0+(?=\D|$)/, (_, kept: string) => (kept ? `.${kept}` : ""));
 }
 
-/** Seconds: `1.23 s`, `45 ms`. */
+/** An estimated number: `812`, `1.23k`, `45.6M`. */
+export function count(number: number): string {
+  let letter = 0;
+  while (Math.abs(number) >= FULL && letter < LETTERS.length - 1) {
+    number /= 1000;
+    letter++;
+  }
+  return `${digits(number, letter === 0)}${LETTERS[letter]}`;
+}
+
+/** A whole number that was counted, in groups of three digits: `12,345`. */
+export function grouped(number: number): string {
+  return Math.round(number).toLocaleString("en-US");
+}
+
+/** A length of time in seconds: `12.3 s`, `4 min 5 s`, `830 µs`. */
 export function seconds(time: number): string {
   if (time === 0) return "0 s";
-  if (time < 1e-3) return `${short(time * 1e6)} µs`;
-  if (time < 0.9995) return `${short(time * 1e3)} ms`;
-  if (time < 120) return `${short(time)} s`;
+  if (time < 1e-3) return `${digits(time * 1e6)} µs`;
+  if (time < 1) return `${digits(time * 1e3)} ms`;
+  if (time < 60) return `${digits(time)} s`;
   const minutes = Math.floor(time / 60);
-  return `${minutes} min ${Math.round(time - 60 * minutes)} s`;
+  if (time < 3600) return `${minutes} min ${Math.floor(time - 60 * minutes)} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** A share of a whole. */
+/** A share of a whole: `71 %`, `0.3 %`, `<0.1 %`. Only the whole is `100 %`; what is nearly all is `>99 %`. */
 export function percent(part: number, whole: number): string {
   if (!(whole > 0)) return "0 %";
   const share = (100 * part) / whole;
-  if (share > 0 && share < 0.01) return "< 0.01 %";
-  return `${share >= 99.95 ? "100" : share.toFixed(share >= 9.995 ? 1 : 2)} %`;
+  // The whole may be a sum in another order, with another rounding error.
+  if (share >= 99.5 && share < 100 - 1e-6) return ">99 %";
+  if (share >= 9.95 || share === 0) return `${digits(share, true)} %`;
+  return share < 0.05 ? "<0.1 %" : `${fixed(share, 1)} %`;
 }
 
 // Control characters, line separators, and characters that are invisible or change the text's

@@ -3,7 +3,7 @@
 import { type Axes, type Point, chart } from "./chart.ts";
 import { curvePoints } from "./curve.ts";
 import { unpacked } from "./data.ts";
-import { binaryTicks, bytes, clipped, count, percent, seconds, visible } from "./format.ts";
+import { binaryTicks, bytes, clipped, grouped, percent, rate, seconds, visible } from "./format.ts";
 import { toggleTheme } from "./theme.ts";
 
 interface Estimate {
@@ -139,13 +139,14 @@ function findingCard(finding: Finding, report: Report): HTMLElement {
   card.append(head, element("p", "faint", where(finding.place)));
   const weight = report.exact || finding.samples === 0 ? 0 : finding.held.estimate / finding.samples;
   const growth = finding.per_minute ?? finding.grown;
-  const time = finding.per_minute === null ? `in ${seconds(finding.grown_nanos / 1e9)}` : "a minute";
+  const size = Math.abs(growth.estimate);
+  const speed = finding.per_minute === null ? `${bytes(size)} in ${seconds(finding.grown_nanos / 1e9)}` : rate(size);
   const figures = element("p", "figures");
   figures.append(
     element("b", "", `${bytes(finding.held.estimate)} alive at the end`),
     ` ${between(finding.held, report.exact)} · `,
-    element("b", "", `${growth.estimate < 0 ? "−" : "+"}${bytes(Math.abs(growth.estimate))} ${time}`),
-    ` ${between(growth, report.exact)} · ${percent(finding.kept, 1)} of its allocations kept · ${count(finding.samples)} samples`,
+    element("b", "", `${growth.estimate < 0 ? "−" : "+"}${speed}`),
+    ` ${between(growth, report.exact)} · ${percent(finding.kept, 1)} of its allocations kept · ${grouped(finding.samples)} samples`,
   );
   card.append(figures);
   if (finding.freed_at_end) card.append(element("p", "faint", "It was freed as the program ended; the figures are those just before."));
@@ -184,7 +185,7 @@ function show(main: HTMLElement, report: Report, several: boolean): void {
     main.append(element("h2", "process", `${clipped(visible(report.profile), 200)} · process ${report.pid}`));
   }
   const judged = report.repeats === "rounds";
-  const small = report.unnoticed_per_minute === null ? `${bytes(report.unnoticed)} in ${seconds((0.9 * report.duration_nanos) / 1e9)}` : `${bytes(report.unnoticed_per_minute)} a minute`;
+  const small = report.unnoticed_per_minute === null ? `${bytes(report.unnoticed)} in ${seconds((0.9 * report.duration_nanos) / 1e9)}` : rate(report.unnoticed_per_minute);
   const unnoticed = judged ? ` A leak below ${small} may go unnoticed.` : "";
   const found = report.findings.length;
   const needs = report.repeats === "collects"
@@ -201,7 +202,7 @@ function show(main: HTMLElement, report: Report, several: boolean): void {
   const others = element("div", "holders");
   others.append(...report.others.map((holder) => holderCard(holder, report)));
   main.append(others);
-  if (report.others_left_out > 0) main.append(element("p", "faint", `${count(report.others_left_out)} smaller ones are left out.`));
+  if (report.others_left_out > 0) main.append(element("p", "faint", `${grouped(report.others_left_out)} smaller ones are left out.`));
 }
 
 async function start(): Promise<void> {
@@ -216,7 +217,7 @@ async function start(): Promise<void> {
     const command = first?.command.map(visible).join(" ") || "a Python program";
     document.title = `${clipped(command, 80)} – leaks – nthbyte`;
     document.getElementById("command")!.textContent = `${clipped(command, 300)}: leaks`;
-    const facts = first ? [visible(first.interpreter), `${count(first.samples)} samples`, seconds(first.duration_nanos / 1e9)] : [];
+    const facts = first ? [visible(first.interpreter), `${grouped(first.samples)} samples`, seconds(first.duration_nanos / 1e9)] : [];
     document.getElementById("facts")!.textContent = facts.join("  ·  ");
     for (const report of profiles) show(main, report, profiles.length > 1);
   } catch (error) {

@@ -1,12 +1,15 @@
 // The header and the notes of the page: what was run and recorded, and what the page leaves out.
 
 import type { Data, Header } from "./data.ts";
-import { bytes, clipped, count, percent, seconds, visible } from "./format.ts";
+import { bytes, clipped, grouped, percent, seconds, visible } from "./format.ts";
 import { describeMemory } from "./memory.ts";
 
 function byId(id: string): HTMLElement {
   return document.getElementById(id)!;
 }
+
+/** The smallest share that is written with digits. */
+const LEAST_SHARE = 1e-3;
 
 /** Why events are lost, by what they are. */
 const LOST = "the program produced them faster than they could be written.";
@@ -28,14 +31,14 @@ export function describeSession({ header }: Data): void {
   const facts = [
     visible(meta.interpreter),
     every,
-    `${count(header.samples)} samples`,
+    `${grouped(header.samples)} samples`,
     seconds(header.duration),
     startOf(meta.started_unix_nanos),
   ].map((fact) => fact.replaceAll(" ", "\u00a0"));
   if (header.base) {
     const { command, duration, samples, runs } = header.base;
     const several = runs > 1 ? `, mean of ${runs} runs` : "";
-    facts.push(`against ${clipped(command.map(visible).join(" "), 80)} (${count(samples)} samples, ${seconds(duration)}${several})`);
+    facts.push(`against ${clipped(command.map(visible).join(" "), 80)} (${grouped(samples)} samples, ${seconds(duration)}${several})`);
     if ((header.runs ?? 1) > 1) facts.push(`mean of ${header.runs} runs`);
   }
   byId("facts").textContent = facts.filter(Boolean).join("  ·  ");
@@ -61,7 +64,7 @@ function pruned(header: Header): void {
     return code;
   };
   line.replaceChildren(
-    `Pruned: ${count(stacks - kept)} of ${count(stacks)} stacks, each with less than ${percent(share, 1)} of every view, both of the session and of each 16th of it. ` +
+    `Pruned: ${grouped(stacks - kept)} of ${grouped(stacks)} stacks, each with less than ${percent(Math.max(share, LEAST_SHARE), 1)} of every view, both of the session and of each 16th of it. ` +
       `They are in boxes named “small calls” (${percent(samples, 1)} of the samples), and the table leaves them out. All other sums are complete. `,
     ...["All of them: ", command("nthbyte tree"), " or ", command("nthbyte summary"), ". "],
     ...["More of them, of a shorter time: ", command("nthbyte flamegraph --since … --until …"), "."],
@@ -72,7 +75,7 @@ function notes(header: Header): void {
   const notes = (header.meta.notes ?? []).map(visible);
   for (const { what, events } of header.lost) {
     const lost = events === 1 ? `${what.replace(/s$/, "")} was` : `${what} were`;
-    notes.push(`${count(events)} ${lost} lost: ${WHY_LOST[what] ?? LOST}`);
+    notes.push(`${grouped(events)} ${lost} lost: ${WHY_LOST[what] ?? LOST}`);
   }
   if (!header.complete) notes.push("The profile is incomplete: the session did not end normally.");
   for (const what of header.damage.slice(0, 5)) notes.push(`Part of the file could not be read: ${visible(what)}`);

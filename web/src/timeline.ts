@@ -8,7 +8,7 @@ import { type Selection as Picked, select } from "d3-selection";
 import { area, line } from "d3-shape";
 
 import type { Data, Timeline as Memory } from "./data.ts";
-import { binaryTicks, bytes, seconds } from "./format.ts";
+import { binaryTicks, bytes, ofAxis, seconds } from "./format.ts";
 
 /** The lines and the bars are two panels with axes of their own, above one axis of time. */
 const LINES = { top: 16, bottom: 80 };
@@ -129,7 +129,7 @@ export class Timeline {
     this.#svg
       .select<SVGGElement>(".x")
       .attr("transform", `translate(0,${BARS.bottom})`)
-      .call(axisBottom(this.#x).ticks(ticks).tickSizeOuter(0).tickFormat((t) => seconds(Number(t))))
+      .call(axisBottom(this.#x).ticks(ticks).tickSizeOuter(0).tickFormat((t) => ofAxis(seconds(Number(t)))))
       .selectAll<SVGTextElement, number>(".tick text")
       // A label at the end of the axis must not be cut by the edge.
       .attr("text-anchor", (t) => (this.#x(t) > width - LABEL / 2 ? "end" : null))
@@ -140,7 +140,7 @@ export class Timeline {
     this.#svg
       .select<SVGGElement>(".y")
       .attr("transform", at)
-      .call(axis(y, binaryTicks(most)).tickFormat((v) => bytes(Number(v))));
+      .call(axis(y, binaryTicks(most)).tickFormat((v) => ofAxis(bytes(Number(v)))));
     this.#svg.select(".panel.memory").text(most > 0 ? "Memory of the process" : "");
 
     const highest = max(this.#bars) ?? 0;
