@@ -96,7 +96,11 @@ const COMMANDS: [(&str, Command); 16] = [
     }),
     ("flamegraph", |profile, out| {
         let memory = Memory::over_time(profile, flamegraph::MOMENTS);
-        flamegraph::write_with_memory(profile, &memory, out, &mut |_, _| ())
+        let page = flamegraph::Page {
+            memory: &memory,
+            ..flamegraph::Page::of(profile)
+        };
+        flamegraph::write_page(profile, &page, out, &mut |_, _| ())
     }),
     ("export --to firefox", |profile, out| {
         firefox::write(profile, out, &mut |_, _| ())

@@ -181,6 +181,18 @@ function remembered(all: WeakMap<Tree, Uint8Array>, tree: Tree, rank: (node: num
   return ranks;
 }
 
+/** What has no box of at least this share of all has no entry in the legend. */
+const LEAST = 0.001;
+
+/** By rank, the largest share that a box of it has. */
+function largest(whole: View, size: number, ranks: Uint8Array): Float64Array {
+  const { estimate } = whole.totals.shown;
+  const found = new Float64Array(size);
+  for (let node = 0; node < ranks.length; node++) found[ranks[node]!] = Math.max(found[ranks[node]!]!, estimate[node]!);
+  const all = estimate[0]!;
+  return all > 0 ? found.map((most) => most / all) : found;
+}
+
 /** Computes the colouring of a tree. Shares in the legend are those of `whole`, the tree of all. */
 export function colouring(
   by: ColourBy,
@@ -249,12 +261,13 @@ function byFate(data: Data, shown: View, whole: Sums, theme: Theme): Colouring {
 function byPackage(palette: Palette, tree: Tree, whole: View, theme: Theme): Colouring {
   const { labels } = palette;
   const parts = shares(whole, labels.length, palette.ranks(whole.tree));
+  const most = largest(whole, labels.length, palette.ranks(whole.tree));
   const ranks = palette.ranks(tree);
   const shades = SHADES.map((lighter) => labels.map((_, rank) => palette.colour(theme, rank, lighter)));
   return {
     legend: labels
       .map((label, rank) => ({ label, colour: shades[0]![rank]!, share: parts[rank]! }))
-      .filter((_, rank) => palette.present[rank]),
+      .filter(({ share }, rank) => palette.present[rank] && Math.max(share, most[rank]!) >= LEAST),
     colours: [],
     parts: () => [],
     solid: (node) => shades[tree.id[node]! % SHADES.length]![ranks[node]!]!,
@@ -274,7 +287,7 @@ function byType(palette: Palette, shown: View, whole: View, theme: Theme): Colou
   return {
     legend: typeLabels
       .map((label, at) => ({ label, colour: colours[at]!, share: sums[at]! }))
-      .filter((swatch, at) => at < rest || swatch.share > 0),
+      .filter(({ share }) => share >= LEAST),
     colours,
     solid: (node) => (tree.what[node] === What.Type ? colours[ranks[node]!]! : null),
     parts(node) {

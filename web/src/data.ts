@@ -1,16 +1,17 @@
 // Reads the profile's data. docs/flamegraph.md describes them, and crates/report/src/flamegraph writes them.
 
+import type { Moments } from "./interval.ts";
 import { MomentColumns } from "./moments.ts";
 
 /** The version of the data that this page reads. */
-const VERSION = 1;
+const VERSION = 2;
 
 /** A column of integers, of the narrowest type that holds the largest one. */
 export type Numbers = Uint32Array;
 
 interface ColumnPlace {
   name: string;
-  encoding: "plain" | "delta" | "real";
+  encoding: "plain" | "delta" | "signed" | "real";
   count: number;
   bytes: number;
 }
@@ -70,6 +71,32 @@ export interface MemoryMoment {
   notes: string[];
 }
 
+/** How figures of what was alive are coarser than the samples. */
+interface Coarse {
+  /** Sizes of objects of one stack, type and fate count as their mean. */
+  means: boolean;
+  /** What is small counts as its callers'. */
+  carried: boolean;
+}
+
+/** A moment of which it is known exactly what was alive. */
+export interface DescribedSnapshot extends Coarse {
+  /** Seconds. */
+  time: number;
+  /** Half of the samples say what was alive, each for twice as much: the others found the moment. */
+  half: boolean;
+}
+
+/** What the page knows of what was alive. */
+interface DescribedAlive extends Coarse {
+  /** Parts of time at whose ends it is known what was alive. */
+  parts: number;
+  /** When most was alive. */
+  peak?: DescribedSnapshot;
+  /** The moment that the page was made for. */
+  asked?: DescribedSnapshot;
+}
+
 /** What the profile is compared with. */
 export interface Base {
   command: string[];
@@ -110,6 +137,10 @@ export interface Header {
   functions: { name: string[]; file: number[]; line: number[] };
   types: string[];
   timeline: Timeline;
+  /** Missing where the times of frees are not known, and on a page of a difference. */
+  alive?: DescribedAlive;
+  /** What the page shows first, if that is not all that was allocated. */
+  opens?: "peak" | "time" | "end";
   /** What the resident set was made of, in the order of time. */
   memory?: MemoryMoment[];
   /** What was merged into boxes of small calls, where the profile is too large for a page. */
@@ -139,13 +170,22 @@ export interface Records {
   length: number;
   stack: Numbers;
   bucket: Numbers;
-  count: Numbers;
+  count: Numbers | Int32Array;
 }
 
 export interface AllocationRecords extends Records {
   type: Numbers;
   fate: Numbers;
   shape: Numbers;
+}
+
+/** How many more samples are alive at the end of a part of time than at its start; or, in a snapshot, how many are. */
+export interface Changes extends Records {
+  type: Numbers;
+  fate: Numbers;
+  shape: Numbers;
+  /** Some are below zero. */
+  count: Int32Array;
 }
 
 /** By shape: the moments that one sample adds. */
@@ -173,6 +213,10 @@ export interface Data extends Side {
   frameKind: Numbers;
   /** The old side of a difference. */
   base: Side | null;
+  /** What was alive at the peak, and at the moment that the page was made for; and what comes and goes. The parts of time are those of the records. */
+  peak: Changes | null;
+  asked: Changes | null;
+  changes: Changes | null;
 }
 
 /** Reads the data from the base64 in the page. */
@@ -223,15 +267,31 @@ function parse(bytes: Uint8Array): Data {
     // A typed array must start at a multiple of 8, so the bytes are copied.
     return new Float64Array(bytes.slice(at, at + column.bytes).buffer);
   };
-  const moments = (prefix: string, quantity: string) => {
+  const moments = (prefix: string, quantity: "bytes" | "allocations") => {
+    const sizes = whole(`${prefix}shape.size`);
+    const probability = real(`${prefix}shape.probability`);
     const estimate = real(`${prefix}shape.${quantity}.estimate`);
-    const columns = new MomentColumns(estimate.length);
-    columns.estimate.set(estimate);
-    columns.seen.set(real(`${prefix}shape.${quantity}.seen`));
-    columns.variance.set(real(`${prefix}shape.${quantity}.variance`));
-    columns.third.set(real(`${prefix}shape.${quantity}.third`));
+    const first = sizes.length;
+    const columns = new MomentColumns(first + estimate.length);
+    sizes.forEach((size, at) => columns.set(at, ofSample(quantity === "bytes" ? size : 1, probability[at]!)));
+    columns.estimate.set(estimate, first);
+    columns.seen.set(real(`${prefix}shape.${quantity}.seen`), first);
+    columns.variance.set(real(`${prefix}shape.${quantity}.variance`), first);
+    columns.third.set(real(`${prefix}shape.${quantity}.third`), first);
     columns.samples.fill(1);
     return columns;
+  };
+  const changes = (prefix: string, scale: number): Changes => {
+    const stack = whole(`${prefix}stack`);
+    return {
+      length: stack.length,
+      stack,
+      type: whole(`${prefix}type`),
+      fate: whole(`${prefix}fate`),
+      shape: whole(`${prefix}shape`),
+      bucket: whole(`${prefix}part`).map((part) => part * scale),
+      count: Int32Array.from(whole(`${prefix}change`), (zigzag) => (zigzag >>> 1) ^ -(zigzag & 1)),
+    };
   };
   const side = (prefix: string, hz = 1, runs = 1): Side => {
     const cpuStack = whole(`${prefix}cpu.stack`);
@@ -256,8 +316,12 @@ function parse(bytes: Uint8Array): Data {
       },
     };
   };
+  const { alive, buckets } = header;
   return {
     header,
+    peak: alive?.peak ? changes("peak.", 1) : null,
+    asked: alive?.asked ? changes("asked.", 1) : null,
+    changes: alive ? changes("change.", buckets / alive.parts) : null,
     stackParent: whole("stack.parent", [0]),
     stackFrame: whole("stack.frame", [0]),
     frameFunction: whole("frame.function"),
@@ -266,6 +330,13 @@ function parse(bytes: Uint8Array): Data {
     ...side("", header.meta.cpu_hz, header.runs),
     base: header.base ? side("base.", header.base.cpu_hz, header.base.runs) : null,
   };
+}
+
+/** What a sample of this value adds that has this probability: see crates/report/src/estimate.rs. */
+function ofSample(value: number, p: number): Moments {
+  const estimate = value / p;
+  const variance = estimate ** 2 * (1 - p);
+  return { estimate, seen: value, variance, third: variance * estimate * (2 - p) };
 }
 
 /** Decodes LEB128, and adds up differences. `before` has numbers that the result begins with. */

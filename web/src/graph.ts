@@ -16,10 +16,10 @@ export interface Scene extends Boxes {
 }
 
 export interface GraphEvents {
-  /** The pointer moved to a box, or away from all; and its position on the page. */
-  hover(place: Place | null, x: number, y: number): void;
+  /** The pointer moved to a box, or away from all; with the box in the window, the pointer's place, and on which side callees are. */
+  hover(place: Place | null, box: DOMRect, x: number, calleesBelow: boolean): void;
   /** The keyboard's focus moved to a box. */
-  current(place: Place, box: DOMRect): void;
+  current(place: Place, box: DOMRect, calleesBelow: boolean): void;
   /** A box was clicked, or chosen by the keyboard. */
   pick(place: Place): void;
 }
@@ -57,7 +57,7 @@ export class Graph {
     canvas.addEventListener("pointermove", (event) => this.#point(event));
     canvas.addEventListener("pointerleave", () => {
       this.#hovered = null;
-      this.events.hover(null, 0, 0);
+      this.events.hover(null, new DOMRect(), 0, true);
       this.#redraw();
     });
     canvas.addEventListener("click", (event) => {
@@ -69,7 +69,7 @@ export class Graph {
     box.addEventListener("keydown", (event) => this.#key(event));
     box.addEventListener("focus", () => this.#announce());
     box.addEventListener("blur", () => {
-      this.events.hover(null, 0, 0);
+      this.events.hover(null, new DOMRect(), 0, true);
       this.#redraw();
     });
     new ResizeObserver(() => this.#place()).observe(box);
@@ -279,6 +279,12 @@ export class Graph {
     return new DOMRect(canvas.left + left, canvas.top + top, right - left, ROW);
   }
 
+  /** Whether what a box called is below it on the screen. */
+  #hasCalleesBelow(place: Place): boolean {
+    const { tree, orientation } = this.#scene!;
+    return tree.callers < tree.length ? place.row >= this.#base : orientation === "icicle";
+  }
+
   #placeAt(event: PointerEvent | MouseEvent): Place | null {
     const box = this.#canvas.getBoundingClientRect();
     const row = Math.floor((event.clientY - box.top + this.box.scrollTop) / ROW);
@@ -292,7 +298,7 @@ export class Graph {
       this.#hovered = place;
       this.#redraw();
     }
-    this.events.hover(place, event.clientX, event.clientY);
+    this.events.hover(place, place ? this.#rectangle(place) : new DOMRect(), event.clientX, place !== null && this.#hasCalleesBelow(place));
   }
 
   #key(event: KeyboardEvent): void {
@@ -350,6 +356,6 @@ export class Graph {
   #announce(): void {
     this.#draw();
     const place = this.#places.get(this.#current);
-    if (place) this.events.current(place, this.#rectangle(place));
+    if (place) this.events.current(place, this.#rectangle(place), this.#hasCalleesBelow(place));
   }
 }

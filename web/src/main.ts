@@ -4,29 +4,49 @@ import { type ColourBy, Palette, type Theme, colouring, fateColours } from "./co
 import { Choice, isByKey, thenFocus } from "./controls.ts";
 import { type Data, read } from "./data.ts";
 import { Finder, type Searched } from "./finder.ts";
-import { clipped, percent } from "./format.ts";
+import { clipped, percent, seconds } from "./format.ts";
 import { Graph, type Orientation } from "./graph.ts";
 import { type Place, chainNodes } from "./layout.ts";
 import { swatchItem } from "./legend.ts";
+import { describeMemory } from "./memory.ts";
 import { sandwich } from "./sandwich.ts";
 import { type Found, find } from "./search.ts";
-import { type Measure, type Objects, type Selection, byTime, objectOptions, whatCounts } from "./selection.ts";
+import { type Measure, type Objects, type Selection, byTime, momentOf, objectOptions, whatCounts } from "./selection.ts";
 import { describeSession } from "./session.ts";
 import { type TableOf, rowsOf } from "./table.ts";
 import { TableView } from "./tableview.ts";
 import { Texts } from "./texts.ts";
 import { currentTheme, toggleTheme } from "./theme.ts";
-import { Timeline } from "./timeline.ts";
+import { type ShownMoment, Timeline } from "./timeline.ts";
 import { timed } from "./timing.ts";
 import * as tip from "./tip.ts";
 import { type Shown, Totals, type View } from "./totals.ts";
 import { What, merge } from "./tree.ts";
+
+/** Why the intervals at the peak are wider. */
+const HALF = "By half of the samples: the other half found this moment, and would say too much of it.";
 
 /** The table waits so long for the range of time to rest, in milliseconds. */
 const REST = 120;
 
 function byId<T extends HTMLElement>(id: string): T {
   return document.getElementById(id) as T;
+}
+
+/** What the page begins with. */
+function firstObjects(data: Data, measure: Measure): Objects {
+  const { opens, alive } = data.header;
+  if (measure === "time" || opens === undefined) return "all";
+  if (opens === "end") return "still-alive";
+  return opens === "peak" ? (alive?.peak ? "peak" : "all") : (alive?.asked ? "asked" : "all");
+}
+
+/** The number of parts of time before the moment nearest to the peak, at which it is known what was alive. */
+function nearestMoment({ header }: Data): number {
+  const { duration, buckets, alive } = header;
+  const parts = alive?.parts ?? buckets;
+  const share = (alive?.peak?.time ?? 0) / (duration || 1);
+  return (Math.max(1, Math.min(parts, Math.round(share * parts))) * buckets) / parts;
 }
 
 /** The state of the page: the user's choices and what is computed from them. */
@@ -50,6 +70,10 @@ class Page {
   #texts: Texts;
   #theme: Theme = currentTheme();
   #range: [number, number];
+  /** The number of parts of time before the moment. */
+  #moment: number;
+  /** What counted before a moment was chosen in the timeline. */
+  #before: Objects = "all";
   /** The tree of all. */
   #whole: View;
   /** What the graph shows: the tree of all, or the callers and callees of a function. */
@@ -58,12 +82,14 @@ class Page {
   #centre: number | null = null;
   #opened = new Set<number>();
   #found: Found | null = null;
+  readonly #memory: (time: number | null) => void;
   #pending = 0;
   #resting = 0;
 
   constructor(private readonly data: Data) {
     const { header } = data;
     this.#range = [0, header.buckets];
+    this.#moment = nearestMoment(data);
     const measure: Measure = header.samples > 0 || header.meta.cpu_hz === undefined ? "bytes" : "time";
     const none = "This profile has no allocation samples";
     const noTime = data.cpu.length === 0 ? "No time samples: run with --cpu HZ to record them" : undefined;
@@ -78,7 +104,7 @@ class Page {
       measure,
       () => this.#measured(),
     );
-    this.#objects = new Choice<Objects>(byId("objects"), objectOptions(data, measure), "all", () => this.#recount());
+    this.#objects = new Choice<Objects>(byId("objects"), objectOptions(data, measure), firstObjects(data, measure), () => this.#chosen());
     this.#orientation = new Choice<Orientation>(
       byId("orientation"),
       [{ value: "icicle", label: "Icicle" }, { value: "flame", label: "Flame" }],
@@ -125,26 +151,30 @@ class Page {
       () => this.#showTable(),
     );
     this.#palette = new Palette(data);
-    this.#texts = new Texts(data, measure);
+    this.#texts = new Texts(data, measure, this.#isHalf());
     this.#whole = this.#view();
     this.#shown = this.#whole;
     this.#graph = new Graph(byId("graph"), byId("graph-space"), byId<HTMLCanvasElement>("graph-canvas"), {
-      hover: (place, x, y) => this.#hover(place, x, y),
-      current: (place, box) => this.#current(place, box),
+      hover: (place, box, x, calleesBelow) => this.#hover(place, box, x, calleesBelow),
+      current: (place, box, calleesBelow) => this.#current(place, box, calleesBelow),
       pick: (place) => this.#pick(place),
     });
     this.#finder = new Finder(this.#search, byId("search-result"), this.#graph, (node) => this.#graph.zoom(node));
     const chart = document.getElementById("timeline-chart") as unknown as SVGSVGElement;
-    this.#timeline = new Timeline(byId("timeline"), chart, byId("timeline-legend"), data, (from, to) => {
-      this.#range = [from, to];
-      byId("range-reset").hidden = from === 0 && to === header.buckets;
-      this.#recountSoon();
+    this.#timeline = new Timeline(byId("timeline"), chart, byId("timeline-legend"), data, {
+      range: (from, to) => {
+        this.#range = [from, to];
+        byId("range-reset").hidden = from === 0 && to === header.buckets;
+        this.#recountSoon();
+      },
+      moment: (parts) => this.#momentChosen(parts),
     });
     this.#table = new TableView(byId("table"), byId("table-more"), byId("table-count"), {
       picked: (row, byKey) => thenFocus(this.#search, byKey, () => this.#searchFor(row.name)),
       centred: (row, byKey) => thenFocus(byId("graph"), byKey, () => this.#centreOn(row.id)),
     });
     this.#listen();
+    this.#memory = describeMemory(header.memory);
     describeSession(data);
     this.#recount();
   }
@@ -207,7 +237,44 @@ class Page {
   #reset(): void {
     if (this.#finder.text !== "") this.#searchFor("");
     else if (this.#graph.focus !== 0 || this.#centre !== null) this.#leave();
+    else if (this.#objects.value === "moment") this.#objects.choose(this.#before);
     else this.#timeline.choose(0, 0);
+  }
+
+  /** Whether the figures are of half of the samples: the others found the peak. */
+  #isHalf(): boolean {
+    const isPeak = this.#measure.value !== "time" && this.#objects.value === "peak";
+    return isPeak && this.data.header.alive?.peak?.half === true;
+  }
+
+  /** Other objects were chosen. */
+  #chosen(): void {
+    this.#texts = this.#texts.with(this.#measure.value, this.#isHalf());
+    this.#recount();
+  }
+
+  /** A moment was chosen in the timeline. */
+  #momentChosen(parts: number): void {
+    if (this.#measure.value === "time") return;
+    const isNew = parts !== this.#moment;
+    this.#moment = parts;
+    if (this.#objects.value !== "moment") {
+      this.#before = this.#objects.value;
+      this.#objects.choose("moment");
+    } else if (isNew) {
+      const moment = this.#shownMoment()!;
+      this.#timeline.mark(moment);
+      this.#memory(moment.time);
+      this.#recountSoon();
+    }
+  }
+
+  /** The moment that is shown, in words; null if a range is. */
+  #shownMoment(): ShownMoment | null {
+    const selection = this.#selection();
+    const time = momentOf(this.data, selection);
+    if (time === null) return null;
+    return { time, words: selection.objects === "peak" ? `at the peak, ${seconds(time)}` : `at ${seconds(time)}` };
   }
 
   /** Back to the whole graph. */
@@ -233,7 +300,7 @@ class Page {
   #selection(): Selection {
     const objects = this.#measure.value === "time" ? "all" : this.#objects.value;
     const [from, to] = this.#range;
-    return { measure: this.#measure.value, objects, from, to };
+    return { measure: this.#measure.value, objects, from, to, moment: this.#moment };
   }
 
   #view(): View {
@@ -248,7 +315,7 @@ class Page {
   }
 
   #measured(): void {
-    this.#texts = this.#texts.with(this.#measure.value);
+    this.#texts = this.#texts.with(this.#measure.value, this.#isHalf());
     this.#objects.allow(objectOptions(this.data, this.#measure.value));
     this.#recount();
   }
@@ -274,7 +341,10 @@ class Page {
   /** Sums the chosen records, and shows the result. */
   #recount(focus = this.#graph.focus): void {
     const { measure, objects } = this.#selection();
-    this.#timeline.show(byTime(this.data, measure, objects), this.#what(), (value) => this.#texts.value(value));
+    const moment = this.#shownMoment();
+    // The peak of RSS is another moment, but answers the same question.
+    this.#memory(objects === "peak" ? null : (moment?.time ?? null));
+    this.#timeline.show(byTime(this.data, measure, objects), this.#what(), (value) => this.#texts.value(value), moment);
     this.#sum(focus);
     this.#showTable();
   }
@@ -335,6 +405,8 @@ class Page {
   #fate(value: string): string {
     // "3 allocations allocated" says one thing twice.
     const plain = this.#measure.value === "allocations" && this.#objects.value === "all";
+    const moment = this.#shownMoment();
+    if (moment) return `${value} alive ${moment.words}`;
     return plain ? value : `${value} ${this.#what().toLowerCase()}`;
   }
 
@@ -352,6 +424,7 @@ class Page {
     const range = document.createElement("span");
     range.className = "faint";
     range.textContent = interval === "exact" ? interval : `95 %: ${interval}`;
+    if (this.#texts.half) range.title = HALF;
     const parts: HTMLElement[] = [figure, range];
     if (focus !== 0 || centred) {
       const where = document.createElement("bdi");
@@ -432,13 +505,13 @@ class Page {
     this.#finder.begin(this.#searchable(), scope);
   }
 
-  #hover(place: Place | null, x: number, y: number): void {
+  #hover(place: Place | null, box: DOMRect, x: number, calleesBelow: boolean): void {
     if (place === null) {
       this.#tip.hidden = true;
       return;
     }
     this.#describe(place);
-    tip.place(this.#tip, x, y, 0);
+    tip.place(this.#tip, box, x, calleesBelow);
   }
 
   #described = -1;
@@ -456,9 +529,9 @@ class Page {
     );
   }
 
-  #current(place: Place, box: DOMRect): void {
+  #current(place: Place, box: DOMRect, calleesBelow: boolean): void {
     this.#describe(place);
-    tip.place(this.#tip, box.left, box.top, box.height);
+    tip.place(this.#tip, box, Math.max(box.left, 0), calleesBelow);
     this.#say(place.node, place.chain?.length ?? 0);
   }
 

@@ -20,25 +20,34 @@ function byId<T extends HTMLElement>(id: string): T {
   return document.getElementById(id) as T;
 }
 
-/** Shows the panel, if the profile says what memory was made of. */
-export function describeMemory(moments: MemoryMoment[] | undefined): void {
+/**
+ * Shows the panel, if the profile says what memory was made of. The result shows the moment nearest to a time in seconds; null: the peak
+ * of RSS.
+ */
+export function describeMemory(moments: MemoryMoment[] | undefined): (time: number | null) => void {
   const card = byId("memory-card");
-  if (!moments || moments.length === 0) return;
+  if (!moments || moments.length === 0) return () => {};
   card.hidden = false;
   const slider = byId<HTMLInputElement>("memory-moment");
   slider.max = String(moments.length - 1);
   const peak = moments.findIndex(({ at }) => at === "peak");
-  slider.value = String(peak >= 0 ? peak : moments.length - 1);
+  const first = peak >= 0 ? peak : moments.length - 1;
   slider.hidden = moments.length < 2;
   const show = () => showMoment(moments[Number(slider.value)]!, slider);
   slider.addEventListener("input", show);
-  show();
+  return (time) => {
+    const far = ({ at_nanos }: MemoryMoment) => Math.abs(at_nanos / 1e9 - time!);
+    const nearest = moments.reduce((best, moment, at) => (far(moment) < far(moments[best]!) ? at : best), 0);
+    slider.value = String(time === null ? first : nearest);
+    show();
+  };
 }
 
 function showMoment(moment: MemoryMoment, slider: HTMLInputElement): void {
   const peak = isMissedPeak(moment) ? "in the largest reading, " : "at its peak, ";
   const when = moment.at === "peak" ? peak : moment.at === "end" ? "at the end, " : "";
-  const text = `${bytes(moment.rss)} ${when}${seconds(moment.at_nanos / 1e9)}`;
+  const time = seconds(moment.at_nanos / 1e9);
+  const text = `${bytes(moment.rss)} ${when || "at "}${time}`;
   byId("memory-when").textContent = text;
   slider.setAttribute("aria-valuetext", text);
   const groups = new Map<string, number>();
@@ -56,13 +65,14 @@ function showMoment(moment: MemoryMoment, slider: HTMLInputElement): void {
     }),
   );
   const lines: HTMLElement[] = [];
+  const most = Math.max(...groups.values(), 1);
   let last = "";
   for (const row of moment.rows) {
     if (row.group !== last) {
       last = row.group;
-      lines.push(line([last, bytes(groups.get(last)!), percent(groups.get(last)!, moment.rss), ""], COLOURS[last]));
+      lines.push(line([last, bytes(groups.get(last)!), percent(groups.get(last)!, moment.rss), ""], groups.get(last)! / most, COLOURS[last]));
     }
-    if (row.name !== row.group && row.key !== "agent") lines.push(line([row.name, bytes(row.bytes.estimate), share(row, moment.rss), interval(row)]));
+    if (row.name !== row.group && row.key !== "agent") lines.push(line([row.name, bytes(row.bytes.estimate), share(row, moment.rss), interval(row)], row.bytes.estimate / most));
   }
   byId("memory-table").querySelector("tbody")!.replaceChildren(...lines);
   byId("memory-notes").replaceChildren(...sentences(moment).map((sentence) => {
@@ -72,7 +82,8 @@ function showMoment(moment: MemoryMoment, slider: HTMLInputElement): void {
   }));
 }
 
-function line(cells: [string, string, string, string], colour?: string): HTMLElement {
+/** A row with a bar behind its bytes, of this part of the longest one. */
+function line(cells: [string, string, string, string], bar: number, colour?: string): HTMLElement {
   const row = document.createElement("tr");
   const name = document.createElement("th");
   name.scope = "row";
@@ -84,9 +95,13 @@ function line(cells: [string, string, string, string], colour?: string): HTMLEle
     row.className = "group";
   }
   name.append(cells[0]);
-  row.append(name, ...cells.slice(1).map((cell) => {
+  row.append(name, ...cells.slice(1).map((cell, at) => {
     const data = document.createElement("td");
     data.textContent = cell;
+    if (at === 0) {
+      data.className = "share";
+      data.style.setProperty("--share", String(Math.max(bar, 0)));
+    }
     return data;
   }));
   return row;

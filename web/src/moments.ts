@@ -18,6 +18,14 @@ export class MomentColumns {
     this.third = new Float64Array(length);
   }
 
+  /** Sets one entry. */
+  set(at: number, { estimate, seen, variance, third }: Moments): void {
+    this.estimate[at] = estimate;
+    this.seen[at] = seen;
+    this.variance[at] = variance;
+    this.third[at] = third;
+  }
+
   /** One entry. */
   get(at: number): Moments {
     return {

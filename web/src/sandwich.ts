@@ -1,7 +1,7 @@
 // The callers and the callees of one function: both are trees whose root is the function.
 
 import type { Numbers } from "./data.ts";
-import { type NodeRecords, type SideRecords, type Tree, TreeBuilder, What, emptyRecords } from "./tree.ts";
+import { type NodeRecords, type SideRecords, type Tree, TreeBuilder, What, emptyRecords, lazy } from "./tree.ts";
 
 /**
  * Merges all calls of a function. Below node 0 is what it called. Below the second root (`callers`) are its callers,
@@ -30,9 +30,13 @@ export function sandwich(whole: Tree, id: number): Tree {
     call = end - 1;
   }
   const { tree, place } = builder.finish();
-  const side = (from: SideRecords): SideRecords => ({
-    allocations: gathered(tree.length, place, parts, from.allocations),
-    cpu: gathered(tree.length, place, parts, from.cpu),
+  const of = (from: NodeRecords) => gathered(tree.length, place, parts, from);
+  const side = ({ allocations, cpu, peak, asked, living }: SideRecords): SideRecords => ({
+    allocations: of(allocations),
+    cpu: of(cpu),
+    peak: peak && of(peak),
+    asked: asked && of(asked),
+    living: living && lazy(() => of(living())),
   });
   return { ...tree, records: side(whole.records), baseRecords: whole.baseRecords && side(whole.baseRecords) };
 }
@@ -48,7 +52,7 @@ function gathered(length: number, place: Numbers, parts: number[], from: NodeRec
     start[place[parts[i]!]! + 1]! += from.start[parts[i + 2]!]! - from.start[parts[i + 1]!]!;
   }
   for (let node = 0; node < length; node++) start[node + 1]! += start[node]!;
-  const records = emptyRecords(start, start[length]!);
+  const records = emptyRecords(start, start[length]!, from.count instanceof Int32Array);
   const next = start.slice();
   for (let i = 0; i < parts.length; i += 3) {
     const to = place[parts[i]!]!;

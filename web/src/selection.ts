@@ -1,11 +1,22 @@
 // Chooses the records that count, and their values.
 
-import { type Data, Fate, knownFates } from "./data.ts";
+import { type AllocationRecords, type Changes, type Data, Fate, knownFates } from "./data.ts";
+import { seconds } from "./format.ts";
 import { type Interval, type Moments, interval, weightOf } from "./interval.ts";
 import { MomentColumns } from "./moments.ts";
 
 export type Measure = "bytes" | "allocations" | "time";
-export type Objects = "all" | "died-young" | "survived" | "still-alive";
+/** What counts: what was allocated in a range of time, or what was alive at a moment. */
+export type Objects = Flow | "still-alive" | AtMoment;
+type Flow = "all" | "died-young" | "survived";
+/** At the peak; at the moment that the page was made for; at one that the reader chooses. */
+type AtMoment = "peak" | "asked" | "moment";
+
+/** Whether a moment is shown, so that a range of time means nothing. */
+export function isAtMoment(objects: Objects): objects is AtMoment {
+  return objects === "peak" || objects === "asked" || objects === "moment";
+}
+
 
 /** For each choice of objects, whether a fate counts, by the fate's number. */
 export const COUNTED: Record<Objects, (fate: number) => boolean> = {
@@ -13,6 +24,9 @@ export const COUNTED: Record<Objects, (fate: number) => boolean> = {
   "died-young": (fate) => fate === Fate.DiedYoung,
   survived: (fate) => fate !== Fate.DiedYoung,
   "still-alive": (fate) => fate === Fate.StillLive,
+  peak: () => true,
+  asked: () => true,
+  moment: () => true,
 };
 
 /** The choices of objects, and why some cannot be made. */
@@ -21,10 +35,16 @@ export function objectOptions(data: Data, measure: Measure) {
   const time = measure === "time" ? "Time samples have no fate" : undefined;
   // On PyPy only survival of a minor collection is known, not what is alive at the end.
   const notKnown = fates.has(Fate.Survived) && !fates.has(Fate.StillLive) ? "Not recorded on PyPy, which records only survival of the first minor collection" : undefined;
+  const { alive, base } = data.header;
+  const noMoment = time ?? notKnown ?? (alive ? undefined : base ? "A page of a difference shows no moment" : "This profile has no allocation samples");
+  const asked = alive?.asked ? [{ value: "asked" as const, label: `Alive at ${seconds(alive.asked.time)}`, unavailable: time }] : [];
   return [
     { value: "all" as const, label: "All allocated" },
     { value: "died-young" as const, label: "Died young", unavailable: time },
     { value: "survived" as const, label: "Survived", unavailable: time },
+    { value: "peak" as const, label: "Alive at the peak", unavailable: noMoment },
+    ...asked,
+    { value: "moment" as const, label: "Alive at a moment", unavailable: noMoment },
     { value: "still-alive" as const, label: "Alive at the end", unavailable: time ?? notKnown },
   ];
 }
@@ -32,7 +52,14 @@ export function objectOptions(data: Data, measure: Measure) {
 /** What the chosen figures are. */
 export function whatCounts(measure: Measure, objects: Objects): string {
   if (measure === "time") return "CPU time";
+  if (isAtMoment(objects)) return objects === "peak" ? "Alive at the peak" : "Alive";
   return { all: "Allocated", "died-young": "Died young", survived: "Survived", "still-alive": "Alive at the end" }[objects];
+}
+
+/** The moment that is shown, in seconds; null if none is. */
+export function momentOf({ header }: Data, { objects, moment }: Selection): number | null {
+  if (objects === "moment") return (moment * header.duration) / header.buckets;
+  return isAtMoment(objects) ? (header.alive?.[objects]?.time ?? null) : null;
 }
 
 /** A selection of records. */
@@ -42,6 +69,8 @@ export interface Selection {
   /** The first part of time, and the end: the part after the last. */
   readonly from: number;
   readonly to: number;
+  /** The number of parts of time before the moment, if one is chosen. */
+  readonly moment: number;
 }
 
 /** The value in each part of time. The timeline draws them as bars. */
@@ -52,6 +81,7 @@ export function byTime(data: Data, measure: Measure, objects: Objects): Float64A
     for (let i = 0; i < length; i++) values[bucket[i]!]! += count[i]! * data.tick;
     return values;
   }
+  if (isAtMoment(objects)) return aliveByTime(data, measure);
   const { bucket, count, fate, shape, length } = data.allocations;
   const each = data.shapes[measure].estimate;
   const counted = [0, 1, 2, 3].map(COUNTED[objects]);
@@ -59,6 +89,25 @@ export function byTime(data: Data, measure: Measure, objects: Objects): Float64A
     if (counted[fate[i]!]) values[bucket[i]!]! += count[i]! * each[shape[i]!]!;
   }
   return values;
+}
+
+/** What is alive at the end of each part of time; between those of which it is known, as at the one before. */
+function aliveByTime({ header, allocations, changes, shapes }: Data, measure: "bytes" | "allocations"): Float64Array {
+  const values = new Float64Array(header.buckets);
+  const each = shapes[measure].estimate;
+  const step = header.buckets / (header.alive?.parts ?? header.buckets);
+  const add = ({ bucket, count, fate, shape, length }: AllocationRecords | Changes, all: boolean) => {
+    for (let i = 0; i < length; i++) {
+      // What is alive at the end of a coarse part counts from its last fine one on.
+      const known = Math.floor(bucket[i]! / step) * step + step - 1;
+      if (all || fate[i] === Fate.StillLive) values[known]! += count[i]! * each[shape[i]!]!;
+    }
+  };
+  add(allocations, false);
+  if (changes) add(changes, true);
+  for (let part = 1; part < values.length; part++) values[part]! += values[part - 1]!;
+  // Rounding errors of what came and went.
+  return values.map((value) => Math.max(value, 0));
 }
 
 /** The number of time samples is a Poisson count, so each sample adds the moments of one. */
@@ -71,15 +120,16 @@ export function timeSample(each: number): MomentColumns {
   return columns;
 }
 
-/** Computes the intervals of a measure; null if figures are exact. */
-export function intervals(data: Data, measure: Measure): (moments: Moments) => Interval | null {
+/** Computes the intervals of a measure; null if figures are exact. Of a half of the samples, each stands for twice as much. */
+export function intervals(data: Data, measure: Measure, half: boolean): (moments: Moments) => Interval | null {
   const { meta, samples } = data.header;
   if (measure === "time") return (moments) => interval(moments, data.tick);
   if (meta.distances === "every") return () => null;
   const longest = Math.max(meta.period, 1);
-  if (measure === "bytes") return (moments) => interval(moments, longest);
+  const times = half ? 2 : 1;
+  if (measure === "bytes") return (moments) => interval(moments, times * longest);
   const { typical, heavier } = allocationWeights(data, samples, longest);
-  return (moments) => interval(moments, Math.max(weightOf(moments) * heavier, typical));
+  return (moments) => interval(moments, Math.max(weightOf(moments) * heavier, times * typical));
 }
 
 /** The allocations that a sample stands for, averaged over allocations, and how many times heavier one could have been than those that

@@ -2,7 +2,6 @@
 
 import type { Data, Header } from "./data.ts";
 import { bytes, clipped, grouped, percent, seconds, visible } from "./format.ts";
-import { describeMemory } from "./memory.ts";
 
 function byId(id: string): HTMLElement {
   return document.getElementById(id)!;
@@ -48,8 +47,7 @@ export function describeSession({ header }: Data): void {
       ? "Every allocation was recorded, so the figures are exact."
       : `The figures are estimates from samples, on average one in ${period} of allocated memory. In 95 of 100 runs the true value lies within the 95 % interval.`;
   notes(header);
-  describeMemory(header.memory);
-  pruned(header);
+    pruned(header);
 }
 
 /** The line that says what the page leaves out, and how to see it. */
@@ -81,6 +79,14 @@ function notes(header: Header): void {
   for (const what of header.damage.slice(0, 5)) notes.push(`Part of the file could not be read: ${visible(what)}`);
   if (header.buckets < 256) {
     notes.push(`There are many different samples, so a range of time has steps of ${seconds(header.duration / header.buckets)}.`);
+  }
+  const { alive } = header;
+  if (alive && alive.parts < header.buckets) {
+    notes.push(`Much comes and goes, so moments are ${seconds(header.duration / alive.parts)} apart.`);
+  }
+  for (const [where, of] of [["a moment", alive], ["the peak", alive?.peak], ["the chosen time", alive?.asked]] as const) {
+    if (of?.means) notes.push(`Of what was alive at ${where}, sizes of objects of the same stack, type and fate count as their mean.`);
+    if (of?.carried) notes.push(`Of what was alive at ${where}, what is small counts as “smaller allocations” of its callers. All sums are complete.`);
   }
   if (header.coarse) {
     notes.push(`There are many different samples, so ${visible(header.coarse)} are merged, and count as their mean.`);

@@ -1,5 +1,6 @@
 // The table's rows on the page.
 
+import { type Scale, scaleOf } from "./bars.ts";
 import { isByKey } from "./controls.ts";
 import { clipped, percent } from "./format.ts";
 import { type Row, type SortKey, sorted } from "./table.ts";
@@ -20,6 +21,7 @@ export class TableView {
   #rows: Row[] = [];
   #texts: Texts | null = null;
   #whole = 0;
+  #scales: Record<"self" | "total", Scale> = { self: { full: 0, longest: 0 }, total: { full: 0, longest: 0 } };
   /** Whether rows are functions, which have callers and callees. */
   #functions = true;
   #key: SortKey = "self";
@@ -48,6 +50,8 @@ export class TableView {
     this.#texts = texts;
     this.#whole = whole;
     this.#most = PAGE;
+    const scale = (key: "self" | "total") => scaleOf(rows.map((row) => row[key].estimate));
+    this.#scales = { self: scale("self"), total: scale("total") };
     this.#draw();
   }
 
@@ -101,17 +105,17 @@ export class TableView {
     name.append(place);
     line.append(
       name,
-      this.#share(row.self.estimate),
+      this.#share(row.self.estimate, this.#scales.self),
       cell("td", "interval", texts.interval(row.self)),
-      this.#share(row.total.estimate),
+      this.#share(row.total.estimate, this.#scales.total),
       cell("td", "interval", texts.interval(row.total)),
       cell("td", "samples", row.samples.toLocaleString("en-US")),
     );
     return line;
   }
 
-  /** A value, with a bar behind it for its share of the whole. */
-  #share(value: number): HTMLElement {
+  /** A value, with its share of the whole, and a bar behind it. */
+  #share(value: number, scale: Scale): HTMLElement {
     const made = cell("td", "share", "");
     const figure = document.createElement("span");
     figure.textContent = this.#texts!.value(value);
@@ -119,7 +123,8 @@ export class TableView {
     share.className = "percent";
     share.textContent = percent(value, this.#whole);
     made.append(figure, share);
-    made.style.setProperty("--share", String(this.#whole > 0 ? value / this.#whole : 0));
+    if (value > scale.longest) made.classList.add("cut");
+    made.style.setProperty("--share", String(scale.full > 0 ? Math.min(value / scale.full, 1) : 0));
     return made;
   }
 }

@@ -30,17 +30,19 @@ export class Texts {
   constructor(
     private readonly data: Data,
     readonly measure: Measure,
+    /** Whether figures are of half of the samples. */
+    readonly half = false,
   ) {
-    this.#interval = intervals(data, measure);
+    this.#interval = intervals(data, measure, half);
     const { functions, files, types } = data.header;
     this.names = functions.name.map(visible);
     this.files = files.map(visible);
     this.types = types.map((name) => visible(name || "unknown type"));
   }
 
-  /** The same names with another measure. */
-  with(measure: Measure): Texts {
-    return measure === this.measure ? this : new Texts(this.data, measure);
+  /** The same names with another measure, or of other samples. */
+  with(measure: Measure, half: boolean): Texts {
+    return measure === this.measure && half === this.half ? this : new Texts(this.data, measure, half);
   }
 
   /** The name of a node, and its place in the source. */

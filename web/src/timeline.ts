@@ -7,6 +7,7 @@ import { type ScaleLinear, scaleLinear } from "d3-scale";
 import { type Selection as Picked, select } from "d3-selection";
 import { area, line } from "d3-shape";
 
+import { scaleOf } from "./bars.ts";
 import type { Data, Timeline as Memory } from "./data.ts";
 import { binaryTicks, bytes, ofAxis, seconds } from "./format.ts";
 
@@ -34,8 +35,18 @@ interface Series {
   highest: number;
 }
 
-/** Called with the first selected part of time, and the end: the part after the last. */
-type Chosen = (from: number, to: number) => void;
+export interface TimelineEvents {
+  /** A range was chosen: its first part of time, and the end, the part after the last. */
+  range(from: number, to: number): void;
+  /** A moment was chosen: the number of parts of time before it. */
+  moment(parts: number): void;
+}
+
+/** The moment that is shown, in seconds, and the words for it. */
+export interface ShownMoment {
+  time: number;
+  words: string;
+}
 
 export class Timeline {
   readonly #svg: Picked<SVGSVGElement, unknown, null, undefined>;
@@ -47,6 +58,8 @@ export class Timeline {
   #range: [number, number];
   /** Whether this class moves the brush at this moment, not the user. */
   #quiet = false;
+  /** The moment that is shown in the place of a range; null if a range is. */
+  #shown: ShownMoment | null = null;
   /** The memory figures that this profile has. */
   readonly #series: Series[];
   /** The moment that the legend is about; null for the whole. And the frame in which it is written. */
@@ -59,7 +72,7 @@ export class Timeline {
     svg: SVGSVGElement,
     private readonly legend: HTMLElement,
     private readonly data: Data,
-    private readonly chosen: Chosen,
+    private readonly events: TimelineEvents,
   ) {
     this.#svg = select(svg);
     this.#series = SERIES.flatMap(({ key, label }) => {
@@ -76,33 +89,57 @@ export class Timeline {
     legend.append(this.#said);
     this.#range = [0, data.header.buckets];
     this.#brush = brushX<unknown>().on("brush end", (event: D3BrushEvent<unknown>) => this.#brushed(event));
-    for (const layer of ["bars", "series", "x", "y", "y-bars", "brush", "cursor"]) {
+    // A moment is dragged, not a range.
+    this.#brush.filter((event: MouseEvent) => !event.ctrlKey && !event.button && this.#shown === null);
+    for (const layer of ["bars", "cuts", "series", "x", "y", "y-bars", "brush", "peak", "moment", "cursor"]) {
       this.#svg.append("g").attr("class", layer);
     }
     for (const [name, panel] of [["memory", LINES], ["allocated", BARS]] as const) {
       this.#svg.append("text").attr("class", `panel ${name}`).attr("x", MARGIN.left).attr("y", panel.top - 6);
     }
     this.#svg.select(".cursor").append("line");
-    svg.addEventListener("pointermove", (event) => this.#point(event));
+    for (const mark of [".peak", ".moment"]) {
+      this.#svg.select(mark).append("line").attr("y1", LINES.top).attr("y2", BARS.bottom);
+      this.#svg.select(mark).append("text").attr("y", LINES.top - 5);
+    }
+    svg.addEventListener("pointerdown", (event) => {
+      if (this.#shown === null || event.button !== 0) return;
+      svg.setPointerCapture(event.pointerId);
+      this.#chooseMoment(event.clientX);
+    });    svg.addEventListener("pointermove", (event) => this.#point(event));
     svg.addEventListener("pointerleave", () => this.#point(null));
     box.addEventListener("keydown", (event) => this.#key(event));
     new ResizeObserver(() => this.#draw()).observe(box);
     this.#say(null);
   }
 
-  /** Draws new bars: a number for each part of time, what they are, and a function that formats them. */
-  show(bars: Float64Array, what: string, unit: (value: number) => string): void {
+  /**
+   * Draws new bars: a number for each part of time, what they are, and a function that formats them. They are what was alive at the
+   * ends of the parts if a moment is shown, else what happened in them.
+   */
+  show(bars: Float64Array, what: string, unit: (value: number) => string, moment: ShownMoment | null): void {
+    // A range means nothing for a moment.
+    if (moment && !this.#whole) this.choose(0, 0);
+    this.#shown = moment;
+    this.box.classList.toggle("at-moment", moment !== null);
     this.#bars = bars;
     this.#what = what;
     this.#unit = unit;
     this.#draw();
   }
 
+  /** Moves the mark of the moment. */
+  mark(moment: ShownMoment): void {
+    this.#shown = moment;
+    this.#drawMarks();
+    this.#say(null);
+  }
+
   /** Selects a range of parts of time. An empty range selects the whole session. */
   choose(from: number, to: number): void {
     const changed = to > from ? this.#take(from, to) : this.#take(0, this.data.header.buckets);
     this.#moveBrush();
-    if (changed) this.chosen(...this.#range);
+    if (changed) this.events.range(...this.#range);
   }
 
   /** Takes a range, and returns whether it is another one. What was chosen already need not be summed again. */
@@ -143,19 +180,51 @@ export class Timeline {
       .call(axis(y, binaryTicks(most)).tickFormat((v) => ofAxis(bytes(Number(v)))));
     this.#svg.select(".panel.memory").text(most > 0 ? "Memory of the process" : "");
 
-    const highest = max(this.#bars) ?? 0;
-    const high = scaleLinear([0, highest || 1], [BARS.bottom, BARS.top]);
+    const { full, longest } = scaleOf(this.#bars);
+    const high = scaleLinear([0, full || 1], [BARS.bottom, BARS.top]).clamp(true);
     this.#svg
       .select<SVGGElement>(".y-bars")
       .attr("transform", at)
-      .call(axis(high, highest > 0 ? [highest] : []).tickFormat((v) => this.#unit(Number(v))));
+      .call(axis(high, longest > 0 ? [longest] : []).tickFormat((v) => this.#unit(Number(v))));
     const { buckets } = this.data.header;
-    this.#svg.select(".panel.allocated").text(`${this.#what}, per ${seconds(duration / buckets)}`);
+    const each = seconds(duration / buckets);
+    this.#svg.select(".panel.allocated").text(this.#shown ? `Alive at the end of each ${each}` : `${this.#what}, per ${each}`);
     this.#drawBars(high);
+    this.#drawCuts(longest, width);
     this.#drawSeries(timeline, y);
     this.#brush.extent([[MARGIN.left, LINES.top], [width - MARGIN.right, BARS.bottom]]);
     this.#svg.select<SVGGElement>(".brush").call(this.#brush);
     this.#moveBrush();
+    this.#drawMarks();
+  }
+
+  /** The marks of the peak and of the moment that is shown. */
+  #drawMarks(): void {
+    const [, right] = this.#x.range() as [number, number];
+    const mark = (name: string, time: number | undefined, words: string) => {
+      const layer = this.#svg.select<SVGGElement>(`.${name}`).attr("visibility", time === undefined ? "hidden" : "visible");
+      const x = this.#x(time ?? 0);
+      layer.select("line").attr("x1", x).attr("x2", x);
+      const isLate = x > right - 2 * LABEL;
+      layer.select("text").attr("x", x + (isLate ? -4 : 4)).attr("text-anchor", isLate ? "end" : "start").text(words);
+    };
+    const peak = this.data.header.alive?.peak?.time;
+    // One label in a place.
+    const hides = this.#shown !== null && peak !== undefined && Math.abs(this.#x(this.#shown.time) - this.#x(peak)) < 2 * LABEL;
+    mark("peak", peak, hides ? "" : "peak");
+    mark("moment", this.#shown?.time, this.#shown?.words ?? "");
+  }
+
+  /** The number of parts of time before a moment, of those at whose ends it is known what was alive. */
+  #partsBefore(time: number): number {
+    const { duration, buckets, alive } = this.data.header;
+    const parts = alive?.parts ?? buckets;
+    return (Math.min(parts, Math.max(1, Math.round((time / (duration || 1)) * parts))) * buckets) / parts;
+  }
+
+  #chooseMoment(clientX: number): void {
+    if (!this.data.header.alive) return;
+    this.events.moment(this.#partsBefore(this.#x.invert(clientX - this.box.getBoundingClientRect().left)));
   }
 
   #drawBars(y: ScaleLinear<number, number>): void {
@@ -167,6 +236,28 @@ export class Timeline {
     ]);
     const shape = area<[number, number]>().x((p) => this.#x(p[0])).y0(y(0)).y1((p) => y(p[1]));
     this.#svg.select(".bars").selectAll("path").data([points]).join("path").attr("d", shape);
+  }
+
+  /** A gap in each bar that is cut, and what it stands for. */
+  #drawCuts(longest: number, width: number): void {
+    const step = (this.data.header.duration || 1) / Math.max(this.#bars.length, 1);
+    const cut = Array.from(this.#bars.keys()).filter((at) => this.#bars[at]! > longest);
+    const half = Math.max(3, (this.#x(step) - this.#x(0)) / 2 + 1);
+    const middle = (at: number) => this.#x((at + 0.5) * step);
+    const y = BARS.top + 6;
+    const layer = this.#svg.select(".cuts");
+    layer.selectAll("path").data(cut).join("path").attr("d", (at) => `M${middle(at) - half},${y + 2}L${middle(at) + half},${y - 2}`);
+    // The figures of neighbours would cover each other: only the highest one of them has its figure.
+    const named = cut.filter((at) => !cut.some((other) => other !== at && Math.abs(middle(other) - middle(at)) < LABEL && (this.#bars[other]! > this.#bars[at]! || (this.#bars[other] === this.#bars[at] && other < at))));
+    const isLate = (at: number) => middle(at) > width - 2 * LABEL;
+    layer
+      .selectAll("text")
+      .data(named)
+      .join("text")
+      .attr("x", (at) => middle(at) + (isLate(at) ? -half - 3 : half + 3))
+      .attr("y", BARS.top + 4)
+      .attr("text-anchor", (at) => (isLate(at) ? "end" : "start"))
+      .text((at) => this.#unit(this.#bars[at]!));
   }
 
   #drawSeries(timeline: Memory, y: ScaleLinear<number, number>): void {
@@ -199,6 +290,12 @@ export class Timeline {
     if (this.#quiet) return;
     const { buckets, duration } = this.data.header;
     const range = event.selection as [number, number] | null;
+    // A click without a drag.
+    if (event.type === "end" && range === null && event.sourceEvent instanceof MouseEvent && this.data.header.alive) {
+      this.#take(0, buckets);
+      this.#chooseMoment(event.sourceEvent.clientX);
+      return;
+    }
     const part = (x: number) => (this.#x.invert(x) / (duration || 1)) * buckets;
     const from = range ? Math.max(0, Math.round(part(range[0]))) : 0;
     const to = range ? Math.min(buckets, Math.max(from + 1, Math.round(part(range[1])))) : buckets;
@@ -206,12 +303,16 @@ export class Timeline {
     // The brush follows the pointer, and snaps to whole parts of time when the button is released.
     if (event.type === "end" && range) this.#moveBrush();
     this.#say(null);
-    if (changed) this.chosen(...this.#range);
+    if (changed) this.events.range(...this.#range);
   }
 
   #key(event: KeyboardEvent): void {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     const { buckets } = this.data.header;
+    if (this.#shown) {
+      this.#keyOfMoment(event, this.#shown.time);
+      return;
+    }
     let [from, to] = this.#range;
     const step = Math.max(1, Math.round(buckets / 64)) * (event.key === "ArrowLeft" ? -1 : 1);
     if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
@@ -230,6 +331,24 @@ export class Timeline {
     this.choose(from, to);
   }
 
+  /** Moves the moment by a part of time, or with Shift by a 16th of the session. */
+  #keyOfMoment(event: KeyboardEvent, time: number): void {
+    const { buckets, duration, alive } = this.data.header;
+    const one = buckets / (alive?.parts ?? buckets);
+    const step = event.shiftKey ? Math.max(one, buckets / 16) : one;
+    const now = this.#partsBefore(time);
+    const isLater = (now * duration) / buckets > time;
+    let to: number;
+    // From a moment between two ends, the first step goes to the nearest one on its side.
+    if (event.key === "ArrowLeft") to = isLater && step === one ? now - one : now - step;
+    else if (event.key === "ArrowRight") to = isLater && step === one ? now : now + step;
+    else if (event.key === "Home") to = one;
+    else if (event.key === "End") to = buckets;
+    else return;
+    event.preventDefault();
+    this.events.moment(Math.min(buckets, Math.max(one, to)));
+  }
+
   #point(event: PointerEvent | null): void {
     const cursor = this.#svg.select<SVGLineElement>(".cursor line");
     if (!event) {
@@ -240,6 +359,7 @@ export class Timeline {
     const x = event.clientX - this.box.getBoundingClientRect().left;
     const [left, right] = this.#x.range() as [number, number];
     const inside = Math.min(Math.max(x, left), right);
+    if (this.#shown && event.buttons === 1) this.#chooseMoment(event.clientX);
     cursor
       .attr("visibility", "visible")
       .attr("x1", inside)
@@ -254,7 +374,9 @@ export class Timeline {
     const { duration, buckets } = this.data.header;
     const part = Math.min(buckets - 1, Math.floor(((moment ?? 0) / (duration || 1)) * buckets));
     const value = moment === null ? (max(this.#bars) ?? 0) : (this.#bars[part] ?? 0);
-    return `${this.#what.toLowerCase()} ${this.#unit(value)} in ${seconds(duration / buckets)}${moment === null ? " at most" : ""}`;
+    const most = moment === null ? " at most" : "";
+    if (this.#shown) return `alive ${this.#unit(value)}${most}`;
+    return `${this.#what.toLowerCase()} ${this.#unit(value)} in ${seconds(duration / buckets)}${most}`;
   }
 
   /** Writes the legend of a moment, or of the whole, before the next frame is drawn: a move of the brush asks often. */
@@ -279,9 +401,11 @@ export class Timeline {
     });
     const [from, to] = this.#range.map((part) => this.#time(part)) as [number, number];
     const range = this.#whole ? "the whole session" : `${seconds(from)} to ${seconds(to)}`;
-    this.#said.textContent = moment === null ? `Shown: ${range}` : `At ${seconds(moment)}`;
-    this.box.setAttribute("aria-valuetext", range);
-    this.box.setAttribute("aria-valuenow", String(this.#range[0]));
+    const shown = this.#shown ? `alive ${this.#shown.words}` : range;
+    this.#said.textContent = moment === null ? `Shown: ${shown}` : `At ${seconds(moment)}`;
+    this.box.setAttribute("aria-label", this.#shown ? "Moment" : "Range of time");
+    this.box.setAttribute("aria-valuetext", shown);
+    this.box.setAttribute("aria-valuenow", String(this.#shown ? this.#partsBefore(this.#shown.time) : this.#range[0]));
   }
 }
 

@@ -70,15 +70,31 @@ export function describe(box: HTMLElement, scene: TipScene, node: number): void 
   box.replaceChildren(...lines);
 }
 
-/** Places the tooltip next to a point or a rectangle, inside the window. */
-export function place(box: HTMLElement, x: number, y: number, below: number): void {
+/** The tooltip's distance from what it explains, and from the edges of the window, in pixels. */
+const GAP = 8;
+
+/**
+ * Places the tooltip inside the window, where it covers neither the box that it explains nor what is below it in the tree: on the
+ * side of its callers. If there is no room, it is at the window's edge that is farther from the pointer.
+ *
+ * `of` is the box in the window, `x` the pointer's place, and `calleesBelow` whether callees are below it on the screen.
+ */
+export function place(box: HTMLElement, of: DOMRect, x: number, calleesBelow: boolean): void {
   box.hidden = false;
-  const size = box.getBoundingClientRect();
-  const left = Math.min(Math.max(8, x + 14), innerWidth - size.width - 8);
-  const under = y + below + 14;
-  const top = under + size.height > innerHeight - 8 ? y - size.height - 12 : under;
-  box.style.left = `${Math.max(8, left)}px`;
-  box.style.top = `${Math.max(8, top)}px`;
+  const { width, height } = box.getBoundingClientRect();
+  const room = { left: innerWidth - width - GAP, top: innerHeight - height - GAP };
+  const free = calleesBelow ? of.top - GAP - height : of.bottom + GAP;
+  let left = x + GAP;
+  let top = free;
+  if (free < GAP || free > room.top) {
+    left = x < innerWidth / 2 ? room.left : GAP;
+    // Not over the row either, if the other side of it has the room.
+    const other = calleesBelow ? of.bottom + GAP : of.top - GAP - height;
+    const hides = left < of.right && left + width > of.left;
+    top = hides && other >= GAP && other <= room.top ? other : of.top;
+  }
+  box.style.left = `${Math.max(GAP, Math.min(left, room.left))}px`;
+  box.style.top = `${Math.max(GAP, Math.min(top, room.top))}px`;
 }
 
 /** The types with the largest shares of a node. */

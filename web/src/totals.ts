@@ -10,7 +10,7 @@ import { type Buckets, byBucket, changes } from "./buckets.ts";
 import { type Data, FATES, type Side } from "./data.ts";
 import type { Moments } from "./interval.ts";
 import { MomentColumns } from "./moments.ts";
-import { COUNTED, type Selection, timeSample } from "./selection.ts";
+import { COUNTED, type Selection, isAtMoment, timeSample } from "./selection.ts";
 import { type NodeRecords, type SideRecords, type Tree, What } from "./tree.ts";
 
 /** With more records than this share of all in the parts that changed, all are summed. */
@@ -70,18 +70,32 @@ export class Sums {
     this.#selection = selection;
     this.#known = this.#fateSumsKnown = false;
     this.#last = null;
-    [this.#from, this.#to] = [selection.from, selection.to];
+    [this.#from, this.#to] = this.#rangeOf(selection);
     const moved = before !== null && before.measure === selection.measure && before.objects === selection.objects;
     const looked = (moved ? this.#move(before, selection) : null) ?? this.#begin(selection);
     this.#addUp();
     return looked;
   }
 
+  /** The parts of time that count. */
+  #rangeOf({ measure, objects, from, to, moment }: Selection): [number, number] {
+    if (measure === "time" || !isAtMoment(objects)) return [from, to];
+    return [0, objects === "moment" ? moment : this.parts];
+  }
+
+  /** The records that are summed. */
+  #recordsOf({ measure, objects }: Selection): NodeRecords {
+    const { allocations, cpu, peak, asked, living } = this.lists;
+    if (measure === "time") return cpu;
+    if (objects === "moment" && living) return living();
+    return (objects === "peak" ? peak : objects === "asked" ? asked : null) ?? allocations;
+  }
+
   /** Sums all records. */
   #begin(selection: Selection): number {
     this.#fatesKnown = false;
     const time = selection.measure === "time";
-    this.#records = time ? this.lists.cpu : this.lists.allocations;
+    this.#records = this.#recordsOf(selection);
     this.#adds = time ? timeSample(this.side.tick) : this.side.shapes[selection.measure as "bytes" | "allocations"];
     this.#counted = Uint8Array.from({ length: FATES }, (_, fate) => (time || COUNTED[selection.objects](fate) ? 1 : 0));
     const [from, to, counted, { length }] = [this.#from, this.#to, this.#counted, this.tree];
@@ -101,7 +115,8 @@ export class Sums {
         seen += count[at]!;
         if (at < once) shapes[shape[at]!]! += count[at]!;
       }
-      self[node] = sum;
+      // What came and went leaves a rounding error.
+      self[node] = seen === 0 ? 0 : sum;
       alone[node] = seen;
     }
     return bucket.length;
@@ -118,7 +133,7 @@ export class Sums {
       this.#marked = new Uint8Array(this.tree.length);
     }
     const { start: starts, record, node: nodes } = buckets;
-    const changed = changes([before.from, before.to], [after.from, after.to]);
+    const changed = changes(this.#rangeOf(before), this.#rangeOf(after));
     let looked = changed.reduce((sum, [first, end]) => sum + starts[end]! - starts[first]!, 0);
     if (looked > MOST_CHANGED * record.length) return null;
     const { fate, shape, count } = records;
@@ -156,7 +171,7 @@ export class Sums {
       sum += count[at]! * each[shape[at]!]!;
       seen += count[at]!;
     }
-    this.self[node] = sum;
+    this.self[node] = seen === 0 ? 0 : sum;
     this.#alone[node] = seen;
     if (this.#fatesKnown) this.#sumFates(node);
     return last - first;

@@ -3,7 +3,7 @@
 // Nodes are numbered in depth-first order, so the nodes below node `n` are `n + 1` up to `end[n]`, and the
 // records of a subtree are neighbours. Sums over subtrees are then loops over consecutive numbers.
 
-import { type Data, Kind, type Numbers, type Side } from "./data.ts";
+import { type AllocationRecords, type Changes, type Data, Fate, Kind, type Numbers, type Side } from "./data.ts";
 
 /** The kind of a node. */
 export const What = { Root: 0, Frame: 1, Type: 2 } as const;
@@ -14,13 +14,27 @@ export interface NodeRecords {
   bucket: Uint16Array;
   fate: Uint8Array;
   shape: Numbers;
-  count: Numbers;
+  count: Numbers | Int32Array;
 }
 
 /** The records of one side. */
 export interface SideRecords {
   allocations: NodeRecords;
   cpu: NodeRecords;
+  /** What was alive at the peak, and at the moment that the page was made for, if that is known. */
+  peak: NodeRecords | null;
+  asked: NodeRecords | null;
+  /**
+   * What comes and goes: the records of the parts of time before a moment add up to what was alive then. They are made when they are
+   * first needed.
+   */
+  living: (() => NodeRecords) | null;
+}
+
+/** Makes something when it is first needed. */
+export function lazy<T>(make: () => T): () => T {
+  let made: T | null = null;
+  return () => (made ??= make());
 }
 
 /** The nodes, as columns. Node 0 is the root. */
@@ -189,36 +203,71 @@ export function merge(data: Data, byLine: boolean): Tree {
     const caller = stackNode[data.stackParent[stack]!]!;
     stackNode[stack] = builder.child(caller, What.Frame, data.frameFunction[frame]!, line, data.frameKind[frame]!);
   }
-  const nodesOf = (side: Side) => {
-    const { stack: stacks, type: types } = side.allocations;
-    const allocations = new Uint32Array(stacks.length);
+  const typeNodes = ({ stack: stacks, type: types }: { stack: Numbers; type: Numbers }): Numbers => {
+    const nodes = new Uint32Array(stacks.length);
     for (let i = 0; i < stacks.length; i++) {
       // Neighbours often have the same stack and type.
       const repeated = i > 0 && stacks[i] === stacks[i - 1] && types[i] === types[i - 1];
-      allocations[i] = repeated
-        ? allocations[i - 1]!
-        : builder.child(stackNode[stacks[i]!]!, What.Type, types[i]!, 0, Kind.Interpreted);
+      nodes[i] = repeated ? nodes[i - 1]! : builder.child(stackNode[stacks[i]!]!, What.Type, types[i]!, 0, Kind.Interpreted);
     }
-    return { allocations, cpu: side.cpu.stack.map((stack) => stackNode[stack]!) };
+    return nodes;
   };
+  const nodesOf = (side: Side) => ({ allocations: typeNodes(side.allocations), cpu: side.cpu.stack.map((stack) => stackNode[stack]!) });
   const nodes = nodesOf(data);
   const baseNodes = data.base && nodesOf(data.base);
+  const { peak, asked, changes } = data;
+  const aliveNodes = [peak, asked, changes].map((of) => (of ? typeNodes(of) : new Uint32Array(0)));
   const { tree, place } = builder.finish();
-  const recordsOf = (side: Side, nodes: { allocations: Numbers; cpu: Numbers }): SideRecords => ({
+  const recordsOf = (side: Side, nodes: { allocations: Numbers; cpu: Numbers }) => ({
     allocations: sorted(tree.length, nodes.allocations, place, side.allocations),
     cpu: sorted(tree.length, nodes.cpu, place, side.cpu),
   });
+  const living = (changes: Changes): NodeRecords => {
+    const { records, kept } = stillLive(data.allocations);
+    const all = joined(records, changes);
+    const of = new Uint32Array(all.length);
+    of.set(kept.map((at) => nodes.allocations[at]!));
+    of.set(aliveNodes[2]!, kept.length);
+    return sorted(tree.length, of, place, all);
+  };
   return {
     ...tree,
-    records: recordsOf(data, nodes),
-    baseRecords: data.base && recordsOf(data.base, baseNodes!),
+    records: {
+      ...recordsOf(data, nodes),
+      peak: peak && sorted(tree.length, aliveNodes[0]!, place, peak),
+      asked: asked && sorted(tree.length, aliveNodes[1]!, place, asked),
+      living: changes && lazy(() => living(changes)),
+    },
+    baseRecords: data.base && { ...recordsOf(data.base, baseNodes!), peak: null, asked: null, living: null },
   };
+}
+
+/** The records of what is alive at the end, and their places among all. */
+function stillLive(from: AllocationRecords): { records: Columns; kept: Numbers } {
+  const kept = Uint32Array.from(from.fate.keys()).filter((at) => from.fate[at] === Fate.StillLive);
+  const column = (of: Numbers | Int32Array) => kept.map((at) => of[at]!);
+  const { bucket, fate, shape, count } = from;
+  return { kept, records: { length: kept.length, bucket: column(bucket), fate: column(fate), shape: column(shape), count: column(count) } };
+}
+
+/** The columns of two tables, one after the other. */
+function joined(one: Columns, other: Columns): Columns {
+  const column = (name: "bucket" | "fate" | "shape") => {
+    const all = new Uint32Array(one.length + other.length);
+    all.set(one[name]!);
+    all.set(other[name]!, one.length);
+    return all;
+  };
+  const count = new Int32Array(one.length + other.length);
+  count.set(one.count);
+  count.set(other.count, one.length);
+  return { length: count.length, bucket: column("bucket"), fate: column("fate"), shape: column("shape"), count };
 }
 
 interface Columns {
   length: number;
   bucket: Numbers;
-  count: Numbers;
+  count: Numbers | Int32Array;
   fate?: Numbers;
   shape?: Numbers;
 }
@@ -229,7 +278,7 @@ function sorted(length: number, nodes: Numbers, place: Numbers, from: Columns): 
   for (let i = 0; i < nodes.length; i++) start[place[nodes[i]!]! + 1]!++;
   for (let node = 0; node < length; node++) start[node + 1]! += start[node]!;
   const next = start.slice();
-  const records = emptyRecords(start, from.length);
+  const records = emptyRecords(start, from.length, from.count instanceof Int32Array);
   for (let i = 0; i < nodes.length; i++) {
     const at = next[place[nodes[i]!]!]!++;
     records.bucket[at] = from.bucket[i]!;
@@ -240,13 +289,13 @@ function sorted(length: number, nodes: Numbers, place: Numbers, from: Columns): 
   return records;
 }
 
-/** Space for so many records. */
-export function emptyRecords(start: Numbers, length: number): NodeRecords {
+/** Space for so many records; `signed`: some counts are below zero. */
+export function emptyRecords(start: Numbers, length: number, signed: boolean): NodeRecords {
   return {
     start,
     bucket: new Uint16Array(length),
     fate: new Uint8Array(length),
     shape: new Uint32Array(length),
-    count: new Uint32Array(length),
+    count: signed ? new Int32Array(length) : new Uint32Array(length),
   };
 }

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use nthbyte_report::{Memory, flamegraph};
+use nthbyte_report::flamegraph::{self, Page};
+use nthbyte_report::{At, Memory};
 
 use crate::output::Output;
 use crate::progress::{Progress, during};
@@ -42,9 +43,12 @@ impl Arguments {
         let inputs = self.profiles.find()?;
         let output = Output::beside(self.profiles.first(), self.output, "html");
         inputs.protect(&output, self.force)?;
+        let selection = self.selecting.selection();
+        let asked = selection.at;
         let question = Question {
-            selection: Some(self.selecting.selection()),
-            frames: self.frames.or(Frames::All),
+            selection: Some(selection),
+            finds_peak: true,
+            frames: self.frames.or(Frames::Folded),
             by: self.by,
             ..Question::about(inputs)
         };
@@ -53,11 +57,25 @@ impl Arguments {
                 Memory::over_time(whole, flamegraph::MOMENTS)
             })
         })?;
+        let page = Page {
+            peak: prepared.peak,
+            asked: match asked {
+                Some(At::Time(time)) => Some(time),
+                _ => None,
+            },
+            opens: asked.map(|at| match at {
+                At::Peak => "peak",
+                At::Time(_) => "time",
+                At::End => "end",
+            }),
+            memory: &memory,
+            ..Page::default()
+        };
         let progress = Progress::steps("writing");
         output.write(|out| {
-            Ok(flamegraph::write_with_memory(
+            Ok(flamegraph::write_page(
                 &prepared.profile,
-                &memory,
+                &page,
                 out,
                 &mut |done, total| progress.at(done, total),
             )?)

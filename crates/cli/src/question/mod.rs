@@ -10,6 +10,7 @@ pub mod selecting;
 
 use anyhow::{Result, bail};
 use nthbyte_profile::Profile;
+use nthbyte_profile::event::Nanos;
 use nthbyte_report::{Selected, Selection, fold};
 
 use crate::output::say;
@@ -27,6 +28,8 @@ pub struct Question {
     pub samples: Samples,
     /// Whether what was not alive at the selection's moment stays: the answer shows it beside what was alive.
     pub keeps_dead: bool,
+    /// For a page, which shows several moments: what was not alive at the selection's moment stays, and it is found when most was alive.
+    pub finds_peak: bool,
     /// The frames that stacks have.
     pub frames: Frames,
     /// What stacks begin with.
@@ -66,6 +69,8 @@ pub struct Prepared {
     pub profile: Profile,
     /// What was selected.
     pub selected: Selected,
+    /// When most was alive, if that was to be found and is known.
+    pub peak: Option<Nanos>,
     /// Whether the answer is about time samples.
     pub is_of_time: bool,
 }
@@ -78,6 +83,7 @@ impl Question {
             selection: None,
             samples: Samples::All,
             keeps_dead: false,
+            finds_peak: false,
             frames: Frames::All,
             by: None,
             says_damage: false,
@@ -106,9 +112,9 @@ impl Question {
         }
         let looked = look(&profile);
         let is_of_time = self.is_of_time(&profile)?;
-        let selected = match &self.selection {
+        let (selected, peak) = match &self.selection {
             Some(selection) => during("selecting", || self.select(selection, &mut profile))?,
-            None => Selected::everything(),
+            None => (Selected::everything(), None),
         };
         match self.frames {
             Frames::Recorded | Frames::All => {}
@@ -121,6 +127,7 @@ impl Question {
         let prepared = Prepared {
             profile,
             selected,
+            peak,
             is_of_time,
         };
         Ok((looked, prepared))
@@ -147,14 +154,28 @@ impl Question {
         Ok(is_of_time)
     }
 
-    fn select(&self, selection: &Selection, profile: &mut Profile) -> Result<Selected> {
+    fn select(
+        &self,
+        selection: &Selection,
+        profile: &mut Profile,
+    ) -> Result<(Selected, Option<Nanos>)> {
         if self.keeps_dead {
-            return Ok(selection.narrow(profile)?);
+            return Ok((selection.narrow(profile)?, None));
         }
         let has_samples =
             |profile: &Profile| !(profile.samples.is_empty() && profile.cpu.is_empty());
         let had_samples = has_samples(profile);
-        let selected = selection.apply(profile)?;
+        let selected = if self.finds_peak {
+            let (selected, peak) = selection.narrow_with_peak(profile)?;
+            if selection.temporary.is_some() {
+                profile.cpu.clear();
+            }
+            let conditions = selected.conditions().map(str::to_owned);
+            profile.meta.notes.extend(conditions);
+            (selected, peak)
+        } else {
+            (selection.apply(profile)?, None)
+        };
         if had_samples && !has_samples(profile) {
             say!("nthbyte: no sample is in the selected part");
         }

@@ -115,8 +115,8 @@ pub struct Selecting {
         help_heading = HEADING
     )]
     temporary: Option<u64>,
-    /// Show what was alive at the peak, at the end, or at a time. The summary shows it beside what was allocated;
-    /// all other reports show only what was alive then.
+    /// Show what was alive at the peak, at the end, or at a time. The summary shows it beside what was allocated,
+    /// and the page begins with it; all other reports show only what was alive then.
     #[arg(long, value_name = "peak|end|TIME", value_parser = at, allow_hyphen_values = true, help_heading = HEADING)]
     at: Option<At>,
 }
@@ -139,11 +139,11 @@ impl Selecting {
 #[allow(rustdoc::broken_intra_doc_links)]
 #[derive(Args)]
 pub struct FrameOptions {
-    /// Show the frames of the machinery of imports and of the launcher. This is the default where a file or JSON is written; the Firefox
-    /// Profiler gets those of imports only.
+    /// Show the frames of the machinery of imports and of the launcher. This is the default where JSON or a file for another program is
+    /// written; the Firefox Profiler gets those of imports only.
     #[arg(long, conflicts_with = "fold_frames")]
     all_frames: bool,
-    /// Leave them out: what they allocated is shown as [import] and [launcher]. This is the default in the terminal.
+    /// Leave them out: what they allocated is shown as [import] and [launcher]. This is the default in the terminal and on pages.
     #[arg(long)]
     fold_frames: bool,
 }

@@ -9,11 +9,13 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use made_up::{large, leak, service, with_compositions};
+use nthbyte_profile::event::Nanos;
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Profile};
 use nthbyte_report::diff::write_page;
 use nthbyte_report::estimate::Moments;
-use nthbyte_report::{Estimator, Leaks, Memory, Totals, flamegraph};
+use nthbyte_report::flamegraph::{self, Page};
+use nthbyte_report::{At, Estimator, Leaks, Memory, Selection, Totals};
 use serde_json::json;
 
 /// Distinct stacks of the large profile.
@@ -54,7 +56,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     page(&folder, "large", &large(read(&plain)?, STACKS, 3))?;
     let pruned = large(read(&plain)?, PRUNED, 2);
     let mut out = BufWriter::new(File::create(folder.join("pruned.html"))?);
-    flamegraph::write_within(&pruned, PRUNED_WEIGHT, &mut out)?;
+    let small = Page {
+        weight: PRUNED_WEIGHT,
+        ..Page::of(&pruned)
+    };
+    flamegraph::write_page(&pruned, &small, &mut out, &mut |_, _| {})?;
     out.flush()?;
     fs::write(
         folder.join("pruned.json"),
@@ -71,6 +77,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     flamegraph::write_leaks(&leaks, &mut out)?;
     out.flush()?;
     fs::write(folder.join("leak.json"), serde_json::to_vec(&leaks)?)?;
+    let opened = read(&session)?;
+    let page_at_peak = Page {
+        opens: Some("peak"),
+        ..Page::of(&opened)
+    };
+    let mut out = BufWriter::new(File::create(folder.join("peak.html"))?);
+    flamegraph::write_page(&opened, &page_at_peak, &mut out, &mut |_, _| {})?;
+    out.flush()?;
     let mut meta = session.meta();
     meta.sources.truncate(1);
     let empty = Profile::empty(meta);
@@ -95,8 +109,38 @@ fn page(folder: &Path, name: &str, profile: &Profile) -> Result<(), Box<dyn Erro
     let mut out = BufWriter::new(File::create(folder.join(format!("{name}.html")))?);
     flamegraph::write(profile, &mut out)?;
     out.flush()?;
-    let expected = serde_json::to_vec(&expected(profile))?;
+    let mut expected = expected(profile);
+    expected["alive"] = alive(profile);
+    let expected = serde_json::to_vec(&expected)?;
     Ok(fs::write(folder.join(format!("{name}.json")), expected)?)
+}
+
+/// Parts of time at whose ends a page must say what was alive.
+const PARTS: [u64; 4] = [1, 64, 192, 255];
+
+/// What was alive at the peak and at the ends of some of 256 parts of time, as all other reports say it; null if it is not known.
+fn alive(profile: &Profile) -> serde_json::Value {
+    let at = |at: At| {
+        let mut alive = profile.clone();
+        let selection = Selection {
+            at: Some(at),
+            ..Selection::default()
+        };
+        selection.apply(&mut alive).ok()?;
+        Some(expected(&alive))
+    };
+    let Some(peak) = at(At::Peak) else {
+        return serde_json::Value::Null;
+    };
+    let moments: Vec<_> = PARTS
+        .iter()
+        .map(|&part| {
+            // The last moment before the next part begins.
+            let next = (u128::from(profile.end.0) * u128::from(part)).div_ceil(256) as u64;
+            json!({"part": part, "expected": at(At::Time(Nanos(next - 1)))})
+        })
+        .collect();
+    json!({"peak": peak, "moments": moments})
 }
 
 /// A page with the panel of memory, and what it must show.
@@ -104,7 +148,11 @@ fn memory(folder: &Path, mut profile: Profile) -> Result<(), Box<dyn Error>> {
     with_compositions(&mut profile);
     let moments = Memory::over_time(&profile, flamegraph::MOMENTS);
     let mut out = BufWriter::new(File::create(folder.join("memory.html"))?);
-    flamegraph::write_with_memory(&profile, &moments, &mut out, &mut |_, _| {})?;
+    let page = Page {
+        memory: &moments,
+        ..Page::of(&profile)
+    };
+    flamegraph::write_page(&profile, &page, &mut out, &mut |_, _| {})?;
     out.flush()?;
     let expected = serde_json::to_vec(&moments)?;
     Ok(fs::write(folder.join("memory.json"), expected)?)

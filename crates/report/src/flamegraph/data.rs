@@ -9,48 +9,27 @@ use nthbyte_profile::{Distances, Meta, Profile};
 use serde::Serialize;
 
 use crate::Memory;
-use crate::estimate::{Moments, Totals};
 use crate::periods;
+use crate::selection::{Moment, lifetimes_are_known};
 
-use super::base::{Base, DescribedBase};
+use super::Page;
+use super::alive::{self, Change, Changes};
+use super::base::DescribedBase;
 use super::distributions;
 use super::pack::{Column, Columns};
 use super::prune::{Pruned, Stacks};
 use super::records::{Record, Records, fit};
+use super::table::{Table, Written};
 use super::timeline::Timeline;
 
 /// The version of the data's layout. `web/src/data.ts` expects the same.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Bytes that are compressed between two reports of progress.
 const PART: usize = 1 << 18;
 
 /// What the names of the old side's columns begin with.
 const BASE: &str = "base.";
-
-type Quantity = ([&'static str; 4], fn(&Totals) -> &Moments);
-
-/// A quantity that is estimated, and the columns that its estimates need.
-const QUANTITIES: [Quantity; 2] = [
-    (
-        [
-            "shape.bytes.estimate",
-            "shape.bytes.seen",
-            "shape.bytes.variance",
-            "shape.bytes.third",
-        ],
-        |totals| &totals.bytes,
-    ),
-    (
-        [
-            "shape.allocations.estimate",
-            "shape.allocations.seen",
-            "shape.allocations.variance",
-            "shape.allocations.third",
-        ],
-        |totals| &totals.allocations,
-    ),
-];
 
 /// The first part of the data.
 #[derive(Serialize)]
@@ -81,6 +60,12 @@ struct Header<'a> {
     functions: Functions<'a>,
     types: Vec<&'a str>,
     timeline: Timeline,
+    /// What was alive. Missing where the times of frees are not known, and on a page of a difference.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alive: Option<DescribedAlive>,
+    /// What the page shows first: `peak`, `time` or `end`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    opens: Option<&'static str>,
     /// What the resident set was made of, in the order of time.
     #[serde(skip_serializing_if = "<[Memory]>::is_empty")]
     memory: &'a [Memory],
@@ -132,6 +117,133 @@ impl<'a> Described<'a> {
     }
 }
 
+/// What the page knows of what was alive.
+#[derive(Serialize)]
+struct DescribedAlive {
+    /// Parts of time at whose ends it is known what was alive.
+    parts: u32,
+    #[serde(flatten)]
+    merged: Coarse,
+    /// When most was alive; missing if nothing was allocated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak: Option<DescribedSnapshot>,
+    /// The moment that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asked: Option<DescribedSnapshot>,
+}
+
+/// How figures of what was alive are coarser than the samples.
+#[derive(Serialize)]
+struct Coarse {
+    /// Sizes of objects of one stack, type and fate count as their mean.
+    means: bool,
+    /// What is small counts as its callers'.
+    carried: bool,
+}
+
+impl Coarse {
+    const fn of(changes: &Changes) -> Self {
+        Self {
+            means: changes.merged,
+            carried: changes.carried,
+        }
+    }
+}
+
+/// A moment of which it is known exactly what was alive.
+#[derive(Serialize)]
+struct DescribedSnapshot {
+    /// Seconds.
+    time: f64,
+    /// Half of the samples say what was alive, each for twice as much: the others found the moment.
+    half: bool,
+    #[serde(flatten)]
+    merged: Coarse,
+}
+
+impl DescribedSnapshot {
+    fn of(moment: Moment, changes: &Changes, is_exact: bool) -> Option<Self> {
+        Some(Self {
+            time: moment.time()?.0 as f64 / 1e9,
+            half: moment.is_found() && !is_exact,
+            merged: Coarse::of(changes),
+        })
+    }
+}
+
+/// What was alive, as changes.
+struct Alive {
+    over_time: Changes,
+    /// With the names of their columns.
+    snapshots: Vec<(&'static str, Moment, Changes)>,
+}
+
+impl Alive {
+    /// The least that each kind of changes may weigh, and the part of the weight of the records that it may weigh.
+    const LEAST_WEIGHT: usize = 40_000;
+    const PART: usize = 12;
+
+    fn of(
+        profile: &Profile,
+        stacks: &Stacks<'_>,
+        records: &Records,
+        page: &Page<'_>,
+        table: &mut Table,
+    ) -> Option<Self> {
+        if page.base.is_some() || !lifetimes_are_known(profile) || profile.samples.is_empty() {
+            return None;
+        }
+        let limit = (records.weight() / Self::PART).max(Self::LEAST_WEIGHT);
+        let moments = [
+            ("peak.", page.peak.map(Moment::Found)),
+            ("asked.", page.asked.map(Moment::Time)),
+        ];
+        let snapshots = moments.into_iter().filter_map(|(name, moment)| {
+            let moment = moment?;
+            let changes = alive::snapshot(profile, stacks, moment, limit, table);
+            Some((name, moment, changes))
+        });
+        Some(Self {
+            snapshots: snapshots.collect(),
+            over_time: alive::changes(
+                profile,
+                stacks,
+                records.classes.merged.is_none(),
+                records.buckets,
+                limit,
+                table,
+            ),
+        })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Change> {
+        let snapshots = self.snapshots.iter().map(|(_, _, changes)| changes);
+        let all = snapshots.chain([&self.over_time]);
+        all.flat_map(|changes| &changes.all)
+    }
+
+    fn is_carried(&self) -> bool {
+        let snapshots = self.snapshots.iter().map(|(_, _, changes)| changes);
+        snapshots
+            .chain([&self.over_time])
+            .any(|changes| changes.carried)
+    }
+
+    fn described(&self, is_exact: bool) -> DescribedAlive {
+        let snapshot = |wanted: &str| {
+            let mut all = self.snapshots.iter();
+            let (_, moment, changes) = all.find(|(name, ..)| *name == wanted)?;
+            DescribedSnapshot::of(*moment, changes, is_exact)
+        };
+        DescribedAlive {
+            parts: self.over_time.parts,
+            merged: Coarse::of(&self.over_time),
+            peak: snapshot("peak."),
+            asked: snapshot("asked."),
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Lost {
     what: &'static str,
@@ -155,38 +267,50 @@ struct Functions<'a> {
 /// Whatever `out` reports.
 pub fn write(
     profile: &Profile,
-    base: Option<&Base<'_>>,
-    memory: &[Memory],
-    weight: usize,
+    page: &Page<'_>,
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<()> {
+    let base = page.base;
     let sides: Vec<&Profile> = [Some(profile), base.map(|base| base.old)]
         .into_iter()
         .flatten()
         .collect();
-    let fitted = fit(&sides, weight, &mut |done, total| progress(done, 2 * total));
+    let fitted = fit(&sides, page.peak, page.weight, &mut |done, total| {
+        progress(done, 2 * total);
+    });
     let (stacks, mut counted) = (fitted.stacks, fitted.sides.into_iter());
     let records = counted.next().expect("there is a new side");
     let old = counted.next();
+    let mut table = Table::new(base.map_or(1, |base| base.new_runs));
+    let classes = classes(&records, &mut table);
+    let alive = Alive::of(profile, &stacks, &records, page, &mut table);
     let mut used = Used::of(
         &stacks,
         [Some(&records), old.as_ref()].into_iter().flatten(),
+        alive.iter().flat_map(Alive::all),
     );
     let mut columns = Columns::default();
     let functions = used.tables(&stacks, &mut columns);
-    shapes(
-        &records,
-        "",
-        base.map_or(1, |base| base.new_runs),
-        &mut columns,
-    );
-    used.records(&records, "", &mut columns);
+    let written = table.write("", &mut columns);
+    used.records(&records, "", &classes, &written, &mut columns);
     if let (Some(base), Some(mut old)) = (base, old) {
         old.divide(records.buckets);
-        shapes(&old, BASE, base.old_runs, &mut columns);
-        used.records(&old, BASE, &mut columns);
+        let mut table = Table::new(base.old_runs);
+        let classes = self::classes(&old, &mut table);
+        let written = table.write(BASE, &mut columns);
+        used.records(&old, BASE, &classes, &written, &mut columns);
     }
+    if let Some(alive) = &alive {
+        for (name, _, changes) in &alive.snapshots {
+            used.changes(changes, name, &written, &mut columns);
+        }
+        used.changes(&alive.over_time, "change.", &written, &mut columns);
+    }
+    let smaller = alive
+        .as_ref()
+        .filter(|alive| alive.is_carried())
+        .map(|_| alive::SMALLER);
 
     let header = Header {
         version: VERSION,
@@ -204,9 +328,16 @@ pub fn write(
         distributions: distributions::names(used.files.names.iter().copied()),
         files: std::mem::take(&mut used.files.names),
         functions,
-        types: profile.types.iter().map(|t| t.name.as_str()).collect(),
+        types: profile
+            .types
+            .iter()
+            .map(|t| t.name.as_str())
+            .chain(smaller)
+            .collect(),
         timeline: Timeline::of(profile),
-        memory,
+        alive: alive.map(|alive| alive.described(profile.is_exact())),
+        opens: page.opens,
+        memory: page.memory,
         runs: base.map(|base| base.new_runs),
         base: base.map(DescribedBase::of),
         columns: &columns.index,
@@ -238,6 +369,7 @@ const fn lifetime_name(lifetime: Lifetime) -> &'static str {
     }
 }
 
+/// What the agent dropped.
 fn lost(profile: &Profile) -> Vec<Lost> {
     let lost = profile.lost.iter();
     lost.map(|&(kind, events)| Lost {
@@ -295,12 +427,19 @@ impl<'a> Files<'a> {
 }
 
 impl<'a> Used<'a> {
-    fn of<'r>(tables: &Stacks<'_>, records: impl Iterator<Item = &'r Records>) -> Self {
+    fn of<'r>(
+        tables: &Stacks<'_>,
+        records: impl Iterator<Item = &'r Records>,
+        changes: impl Iterator<Item = &'r Change>,
+    ) -> Self {
         let mut stacks = vec![false; tables.nodes.len()];
         let mut frames = vec![false; tables.frames.len()];
         let mut functions = vec![false; tables.functions.len()];
         for record in records.flat_map(|of| of.allocations.iter().chain(&of.cpu)) {
             stacks[record.stack as usize] = true;
+        }
+        for change in changes {
+            stacks[change.stack as usize] = true;
         }
         // Parents come before their children, so one pass from the end finds all callers.
         for at in (1..stacks.len()).rev() {
@@ -356,13 +495,25 @@ impl<'a> Used<'a> {
         functions
     }
 
-    fn records(&self, records: &Records, prefix: &str, columns: &mut Columns) {
+    /// Records. `classes`: by class of the records, that of the table.
+    fn records(
+        &self,
+        records: &Records,
+        prefix: &str,
+        classes: &[u32],
+        written: &Written,
+        columns: &mut Columns,
+    ) {
         let all = &records.allocations;
         let name = |name: &str| format!("{prefix}{name}");
         columns.delta(&name("allocation.stack"), all.iter().map(|r| self.stack(r)));
         columns.plain(&name("allocation.type"), all.iter().map(|r| r.type_id));
         columns.plain(&name("allocation.fate"), all.iter().map(|r| r.lifetime));
-        columns.plain(&name("allocation.shape"), all.iter().map(|r| r.class));
+        columns.plain(
+            &name("allocation.shape"),
+            all.iter()
+                .map(|r| written.number(classes[r.class as usize])),
+        );
         columns.delta(&name("allocation.bucket"), all.iter().map(|r| r.bucket));
         columns.plain(&name("allocation.count"), all.iter().map(|r| r.count));
         let cpu = &records.cpu;
@@ -371,26 +522,30 @@ impl<'a> Used<'a> {
         columns.plain(&name("cpu.count"), cpu.iter().map(|r| r.count));
     }
 
+    fn changes(&self, changes: &Changes, prefix: &str, written: &Written, columns: &mut Columns) {
+        let all = &changes.all;
+        let name = |name: &str| format!("{prefix}{name}");
+        columns.delta(
+            &name("stack"),
+            all.iter().map(|of| self.stacks.new[of.stack as usize]),
+        );
+        columns.plain(&name("type"), all.iter().map(|of| of.type_id));
+        columns.plain(&name("fate"), all.iter().map(|of| of.lifetime));
+        let classes = all.iter().map(|of| written.number(of.class));
+        columns.plain(&name("shape"), classes);
+        columns.delta(&name("part"), all.iter().map(|of| of.part));
+        columns.signed(&name("change"), all.iter().map(|of| of.change));
+    }
+
     fn stack(&self, record: &Record) -> u32 {
         self.stacks.new[record.stack as usize]
     }
 }
 
-/// What one sample of each class of shapes adds to the mean of so many runs.
-fn shapes(records: &Records, prefix: &str, runs: u32, columns: &mut Columns) {
-    let classes = &records.classes.totals;
-    let runs = f64::from(runs.max(1));
-    for (quantity, moments) in QUANTITIES {
-        let mut column = |name: &str, power: i32, field: fn(&Moments) -> f64| {
-            let each =
-                |class: &Totals| field(moments(class)) / class.samples as f64 / runs.powi(power);
-            columns.real(&format!("{prefix}{name}"), classes.iter().map(each));
-        };
-        column(quantity[0], 1, |m| m.estimate);
-        column(quantity[1], 1, |m| m.seen);
-        column(quantity[2], 2, |m| m.variance);
-        column(quantity[3], 3, |m| m.third);
-    }
+/// By class of the records, that of the table.
+fn classes(records: &Records, table: &mut Table) -> Vec<u32> {
+    let classes = records.classes.totals.iter();
+    classes.map(|sum| table.class(sum)).collect()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //! of up to [`records::BUCKETS`] equal parts of the session's time. So the page can show
 //! a range of time, but only in steps of these parts.
 
+mod alive;
 mod base;
 mod classes;
 mod data;
@@ -17,15 +18,18 @@ mod grouped;
 mod pack;
 mod prune;
 mod records;
+mod table;
 mod timeline;
 
 use std::io::{self, Write};
 
 pub use base::Base;
 use nthbyte_profile::Profile;
+use nthbyte_profile::event::Nanos;
 
 use crate::leaks::Leaks;
 use crate::memory::Memory;
+use crate::selection::peak_of_all;
 use records::MOST_WEIGHT;
 
 /// The page as `web/` builds it.
@@ -34,51 +38,71 @@ const TEMPLATE: &str = include_str!("../../assets/flamegraph.html");
 /// The marker in [`TEMPLATE`] that the data replace.
 const PLACE: &str = "@NTHBYTE_DATA@";
 
+/// Moments of [`Memory`] that a page may have.
+pub const MOMENTS: usize = 40;
+
+/// What a page shows of a profile. The default is no peak: see [`Page::of`].
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    /// When most was alive ([`crate::Selection::narrow_with_peak`]); `None` if that is not known.
+    pub peak: Option<Nanos>,
+    /// A moment that was asked for: what was alive then is exact, not only that of the nearest end of a part of time.
+    pub asked: Option<Nanos>,
+    /// What is shown first: `peak`, `time` for the moment that was asked for, or `end`; `None` for all that was allocated.
+    pub opens: Option<&'static str>,
+    /// What the resident set was made of at some moments: [`Memory::over_time`] of the profile before samples were removed from it.
+    pub memory: &'a [Memory],
+    /// The limit of its size: about half of the bytes of the data, without what was alive.
+    pub weight: usize,
+    /// What it is compared with. Then it has no moments.
+    pub base: Option<&'a Base<'a>>,
+}
+
+impl Page<'_> {
+    /// The page of a profile from which nothing was removed.
+    #[must_use]
+    pub fn of(profile: &Profile) -> Self {
+        Self {
+            peak: peak_of_all(profile),
+            ..Self::default()
+        }
+    }
+}
+
+impl Default for Page<'_> {
+    fn default() -> Self {
+        Self {
+            peak: None,
+            asked: None,
+            opens: None,
+            memory: &[],
+            weight: MOST_WEIGHT,
+            base: None,
+        }
+    }
+}
+
 /// Writes the page of a profile.
 ///
 /// # Errors
 /// Whatever `out` reports.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    write_with(profile, out, &mut |_, _| {})
+    write_page(profile, &Page::of(profile), out, &mut |_, _| {})
 }
 
 /// Like [`write()`]. `progress` gets the number of steps done and the number of all steps.
 ///
 /// # Errors
 /// Whatever `out` reports.
-pub fn write_with(
+pub fn write_page(
     profile: &Profile,
-    out: &mut dyn Write,
-    progress: &mut dyn FnMut(u64, u64),
-) -> io::Result<()> {
-    write_with_memory(profile, &[], out, progress)
-}
-
-/// Moments of [`Memory`] that a page may have.
-pub const MOMENTS: usize = 40;
-
-/// Like [`write_with`], with what the resident set was made of at some moments: [`Memory::over_time`] of the profile before
-/// samples were removed from it.
-///
-/// # Errors
-/// Whatever `out` reports.
-pub fn write_with_memory(
-    profile: &Profile,
-    memory: &[Memory],
+    page: &Page<'_>,
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<()> {
     fill(TEMPLATE, out, |data| {
-        data::write(profile, None, memory, MOST_WEIGHT, data, progress)
+        data::write(profile, page, data, progress)
     })
-}
-
-/// Like [`write()`], with another limit on the page's size: `weight` is about half of the bytes of the data.
-///
-/// # Errors
-/// Whatever `out` reports.
-pub fn write_within(profile: &Profile, weight: usize, out: &mut dyn Write) -> io::Result<()> {
-    write_data(profile, None, weight, out, &mut |_, _| {})
 }
 
 /// The page of a profile, coloured by what changed against another one.
@@ -91,7 +115,11 @@ pub fn write_difference(
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<()> {
-    write_data(new, Some(base), MOST_WEIGHT, out, progress)
+    let page = Page {
+        base: Some(base),
+        ..Page::default()
+    };
+    write_page(new, &page, out, progress)
 }
 
 /// The page of `nthbyte leaks --page` as `web/` builds it.
@@ -104,18 +132,6 @@ const LEAKS_TEMPLATE: &str = include_str!("../../assets/leaks.html");
 pub fn write_leaks(leaks: &Leaks, out: &mut dyn Write) -> io::Result<()> {
     fill(LEAKS_TEMPLATE, out, |data| {
         Ok(serde_json::to_writer(data, leaks)?)
-    })
-}
-
-fn write_data(
-    profile: &Profile,
-    base: Option<&Base<'_>>,
-    weight: usize,
-    out: &mut dyn Write,
-    progress: &mut dyn FnMut(u64, u64),
-) -> io::Result<()> {
-    fill(TEMPLATE, out, |data| {
-        data::write(profile, base, &[], weight, data, progress)
     })
 }
 

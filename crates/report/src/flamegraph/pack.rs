@@ -11,6 +11,8 @@ pub enum Encoding {
     Plain,
     /// Each number's difference from the one before, zigzagged (0, -1, 1, -2, …), as LEB128.
     Delta,
+    /// Each number, zigzagged, as LEB128.
+    Signed,
     /// Doubles.
     Real,
 }
@@ -49,7 +51,14 @@ impl Columns {
         self.column(name, Encoding::Delta, numbers, |bytes, number| {
             let difference = i64::from(number) - last;
             last = i64::from(number);
-            leb128(bytes, ((difference << 1) ^ (difference >> 63)) as u64);
+            leb128(bytes, zigzag(difference));
+        });
+    }
+
+    /// Adds a column of whole numbers, of which some may be below zero.
+    pub fn signed(&mut self, name: &str, numbers: impl Iterator<Item = i32>) {
+        self.column(name, Encoding::Signed, numbers, |bytes, number| {
+            leb128(bytes, zigzag(number.into()));
         });
     }
 
@@ -79,6 +88,11 @@ impl Columns {
     }
 }
 
+/// 0, -1, 1, -2 become 0, 1, 2, 3.
+const fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)) as u64
+}
+
 fn leb128(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
@@ -102,6 +116,9 @@ mod tests {
         columns.bytes.clear();
         columns.delta("b", [5, 4, 4, 70].into_iter());
         assert_eq!(columns.bytes, [10, 1, 0, 0x84, 1]);
+        columns.bytes.clear();
+        columns.signed("c", [0, -1, 1, -64, 64].into_iter());
+        assert_eq!(columns.bytes, [0, 1, 2, 127, 0x80, 1]);
         assert_eq!(columns.index[1].count, 4);
         assert_eq!(columns.index[1].bytes, 5);
     }

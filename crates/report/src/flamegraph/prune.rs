@@ -3,7 +3,7 @@
 //! A pruned call, with all that it calls, becomes a part of its caller's box of [`SMALL`]. The sums of all other boxes stay
 //! complete. A call's score is its largest share in any view: of all objects, of those that died young, survived, or
 //! are alive at the end, by bytes and by allocations; of what was allocated in any of [`PARTS`] parts of the session,
-//! and of what of it is alive at the end; and of time. A caller's score is no less than that of what it calls, so the calls
+//! and of what of it is alive at the end; of what is alive at the peak; and of time. A caller's score is no less than that of what it calls, so the calls
 //! with the highest scores are a tree.
 
 use std::borrow::Cow;
@@ -12,6 +12,8 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::{FrameKind, Nanos, NodeId};
 use nthbyte_profile::model::{Frame, Function, Lifetime, StackNode};
 use serde::Serialize;
+
+use crate::selection::{Alive, Moment};
 
 /// The name of a box that holds pruned calls.
 pub const SMALL: &str = "small calls";
@@ -144,14 +146,17 @@ pub struct Scores {
 }
 
 impl Scores {
-    /// The scores in profiles that have the same stacks: the two sides of a difference, or one profile.
-    pub fn of(sides: &[&Profile]) -> Self {
+    /// The scores in profiles that have the same stacks: the two sides of a difference, or one profile. `peak`: when most was alive.
+    pub fn of(sides: &[&Profile], peak: Option<Nanos>) -> Self {
         let mut scores = Self {
             of: vec![0.0; sides[0].stacks.len()],
             order: Vec::new(),
         };
         for side in sides {
             scores.add(side);
+        }
+        if let Some(peak) = peak {
+            scores.add_peak(sides[0], peak);
         }
         let parents = &sides[0].stacks;
         for node in (1..scores.of.len()).rev() {
@@ -216,6 +221,16 @@ impl Scores {
             ticks().map(|tick| (part(tick.time), (tick.stack, 1.0))),
         );
         self.view(profile, 1, ticks().map(|tick| (0, (tick.stack, 1.0))));
+    }
+
+    /// Takes into account what was alive at the peak.
+    fn add_peak(&mut self, profile: &Profile, peak: Nanos) {
+        let alive = Alive::at(profile, Moment::Found(peak));
+        let samples = profile.samples.ids().filter_map(|id| {
+            let bytes = alive.totals(id)?.bytes.estimate;
+            Some((0, (profile.samples.stack(id), bytes)))
+        });
+        self.view(profile, 1, samples);
     }
 
     /// Takes into account the shares in some views: `samples` has the view, the stack and the weight of each sample.

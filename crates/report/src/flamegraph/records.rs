@@ -106,9 +106,10 @@ pub struct Fitted<'a> {
 }
 
 /// Counts the samples of a profile, or of both sides of a difference. `progress` gets the number of samples counted
-/// and of all samples. `limit` is the largest weight.
+/// and of all samples. `peak`: when most was alive. `limit` is the largest weight.
 pub fn fit<'a>(
     sides: &[&'a Profile],
+    peak: Option<Nanos>,
     limit: usize,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Fitted<'a> {
@@ -116,7 +117,7 @@ pub fn fit<'a>(
     for (at, plan) in PLANS.iter().enumerate() {
         let stacks = match plan.stacks {
             Some(most) => {
-                let scores = scores.get_or_insert_with(|| Scores::of(sides));
+                let scores = scores.get_or_insert_with(|| Scores::of(sides, peak));
                 Stacks::highest(sides, scores, most)
             }
             None => Stacks::all(sides[0]),
@@ -185,7 +186,8 @@ impl Records {
         self.buckets = buckets;
     }
 
-    fn weight(&self) -> usize {
+    /// What they weigh on the page.
+    pub fn weight(&self) -> usize {
         let group = |record: &Record| (record.stack, record.type_id, record.lifetime, record.class);
         let of = |records: &[Record]| {
             records.len() + GROUP_WEIGHT * records.chunk_by(|a, b| group(a) == group(b)).count()
@@ -292,9 +294,9 @@ mod tests {
         }
         drop(all);
         profile.cpu.clear();
-        let least = fit(&[&profile], 0, &mut |_, _| {});
+        let least = fit(&[&profile], None, 0, &mut |_, _| {});
         assert_eq!(least.sides[0].buckets, 1);
-        let most = fit(&[&profile], usize::MAX, &mut |_, _| {});
+        let most = fit(&[&profile], None, usize::MAX, &mut |_, _| {});
         assert_eq!(most.sides[0].buckets, BUCKETS);
         assert!(most.stacks.pruned.is_none() && most.sides[0].classes.merged.is_none());
     }

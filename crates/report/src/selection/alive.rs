@@ -83,7 +83,11 @@ impl Lives {
 
     /// The same, of a sample that is not taken apart: for passes over all samples.
     #[inline]
-    fn life_of(&self, samples: &Samples, id: SampleId) -> Option<(Nanos, Option<Nanos>)> {
+    pub(crate) fn life_of(
+        &self,
+        samples: &Samples,
+        id: SampleId,
+    ) -> Option<(Nanos, Option<Nanos>)> {
         let (from, freed, lifetime) = (samples.time(id), samples.freed(id), samples.lifetime(id));
         self.life(from, freed, lifetime, || samples.thread(id))
     }

@@ -186,6 +186,35 @@ impl Selection {
     /// # Errors
     /// As [`apply`](Self::apply).
     pub fn narrow(&self, profile: &mut Profile) -> Result<Selected, SelectionError> {
+        Ok(self.narrow_and(profile, |_| ())?.0)
+    }
+
+    /// The same; and when most was alive, as for [`At::Peak`], whatever moment is selected. `None` if that is not known.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn narrow_with_peak(
+        &self,
+        profile: &mut Profile,
+    ) -> Result<(Selected, Option<Nanos>), SelectionError> {
+        let (selected, peak) = self.narrow_and(profile, |profile| {
+            let is_asked = self.at == Some(At::Peak);
+            let is_known = !is_asked && lifetimes_are_known(profile);
+            is_known.then(|| self.peak(profile)).flatten()
+        })?;
+        let peak = match self.at {
+            Some(At::Peak) => selected.moment().time(),
+            _ => peak,
+        };
+        Ok((selected, peak))
+    }
+
+    /// Narrows a profile. `before` sees it with its samples of other threads, places and times.
+    fn narrow_and<T>(
+        &self,
+        profile: &mut Profile,
+        before: impl FnOnce(&Profile) -> T,
+    ) -> Result<(Selected, T), SelectionError> {
         self.check_times(profile)?;
         profile.keep_domain(self.domain);
         if self.at.is_some() && !lifetimes_are_known(profile) {
@@ -194,6 +223,7 @@ impl Selection {
         let threads = self.threads(profile)?;
         let stacks = self.stacks(profile)?;
         let selected = self.selected(profile)?;
+        let seen = before(profile);
         let work = self.temporary.map(|most| (most, Work::of(profile)));
         let (since, until) = self.range();
         let in_time = |time: Nanos| since <= time && time < until;
@@ -229,7 +259,7 @@ impl Selection {
                 keep_readings(memory, since, in_time);
             }
         }
-        Ok(selected)
+        Ok((selected, seen))
     }
 
     /// Whether it leaves out nothing of its domain.

@@ -94,9 +94,10 @@ fn unused_stacks_and_names_are_left_out() {
     let mut steps = Vec::new();
     write(
         &small(),
-        None,
-        &[],
-        usize::MAX,
+        &Page {
+            weight: usize::MAX,
+            ..Page::default()
+        },
         &mut bytes,
         &mut |done, total| {
             steps.push((done, total));
@@ -153,7 +154,7 @@ fn pruning_keeps_sums_and_whatever_is_large_in_some_view() {
         }
     }
     profile.cpu.clear();
-    let scores = Scores::of(&[&profile]);
+    let scores = Scores::of(&[&profile], None);
     let stacks = Stacks::highest(&[&profile], &scores, 3);
     let named = |stack: u32| {
         let frame = stacks.nodes[stack as usize].frame;
