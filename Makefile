@@ -86,7 +86,8 @@ demo-installed: $(VENVS)
 
 ## The checks
 
-# Runs the suites, even if others fail, and prints a table of the results; see tests/suites.py.
+# Runs the suites, even if others fail, and prints a table of the results; see tests/suites.py. docs/internals/testing.md says
+# what it leaves out.
 # SUITES="check-ruff test-pypy" runs only these.
 test: system
 	@$(PYTHON) tests/suites.py $(SUITES)
@@ -306,7 +307,7 @@ bench: system build/bench/installed build/page/driver
 	build/bench/bin/python bench/run.py $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 # The pages that `make bench` writes, from the measurements in docs/.
-test-bench: .venv/ready build/bench/ready
+test-bench: .venv/ready
 	$(BIN)/python -m pytest --noconftest --numprocesses=0 tests/bench -k "not quick"
 
 # Every experiment of `make bench`, each as short as can be.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import hypothesis
 import pytest
 
@@ -13,9 +11,6 @@ import harness
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")
 
-
-# `make test-all` sets it: each test runs on every interpreter.
-EVERY = "NTHBYTE_EVERY_INTERPRETER"
 
 # Folders of tests of what an agent does inside an interpreter: they run once for each version of Python.
 INSIDE = ("cpython", "pypy")
@@ -28,9 +23,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     - with the marker ``each``, every one: it is about the structures and the code of one binary, or the interpreters
       share its work;
+    - with the marker ``slow``, the newest CPython and the newest PyPy;
     - in the folders of ``INSIDE``, the newest of each version of Python;
-    - elsewhere (the command, reports, wording), and with the marker ``slow``, the oldest and the newest CPython, and
-      the newest PyPy.
+    - elsewhere (the command, reports, wording), and with the marker ``launcher``, the oldest and the newest CPython,
+      and the newest PyPy.
     """
     found = {"interpreter": harness.interpreters, "cpython": harness.cpythons, "pypy": harness.pypys}
     for name, function in found.items():
@@ -42,15 +38,16 @@ def _chosen(metafunc: pytest.Metafunc, there: list[harness.Interpreter]) -> list
     def has(marker: str) -> bool:
         return any(metafunc.definition.iter_markers(marker))
 
-    if os.environ.get(EVERY) or has("each"):
+    if harness.IS_ALL or has("each"):
         return there
     by_age = sorted(there, key=lambda one: one.about[1])
-    if metafunc.definition.path.parent.name in INSIDE and not has("slow"):
+    if metafunc.definition.path.parent.name in INSIDE and not (has("slow") or has("launcher")):
         # The newest of each.
         return list({(one.is_pypy, one.python_version): one for one in by_age}.values())
     cpythons = [one for one in by_age if not one.is_pypy]
     pypys = [one for one in by_age if one.is_pypy]
-    return [*cpythons[:1], *cpythons[1:][-1:], *pypys[-1:]]
+    oldest = [] if has("slow") else cpythons[:-1][:1]
+    return [*oldest, *cpythons[-1:], *pypys[-1:]]
 
 
 def pytest_report_header() -> list[str]:

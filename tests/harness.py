@@ -31,6 +31,9 @@ SITE = REPOSITORY / "build" / "site"
 COMMAND = SITE / "nthbyte" / "bin" / "nthbyte"
 SCRIPT = SITE / "bin" / "nthbyte"
 
+# `make test-all` sets the variable: each test runs on every interpreter, and with all its cases.
+IS_ALL = bool(os.environ.get("NTHBYTE_EVERY_INTERPRETER"))
+
 # The first bytes of each block of a profile.
 BLOCK = b"\xf5nbk"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHON = ROOT / "build" / "bench" / "bin" / "python"
 QUICK = ROOT / "build" / "bench" / "quick"
 RENDER = """
 import json, sys
@@ -22,7 +22,7 @@ print(json.dumps(page.render(Path(sys.argv[1]) if len(sys.argv) > 1 else results
 
 
 def rendered(*arguments: str) -> dict[str, str]:
-    words = [str(PYTHON), "-c", RENDER, *arguments]
+    words = [sys.executable, "-c", RENDER, *arguments]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     pages: dict[str, str] = json.loads(done.stdout)
@@ -53,7 +53,7 @@ def test_a_changed_raw_result_changes_its_page(tmp_path: Path) -> None:
 
 def test_a_quick_run_measures_every_experiment() -> None:
     names = subprocess.run(
-        [str(PYTHON), "bench/run.py", "--list"], cwd=ROOT, check=True, capture_output=True, text=True
+        [sys.executable, "bench/run.py", "--list"], cwd=ROOT, check=True, capture_output=True, text=True
     )
     for name in (line.split()[0] for line in names.stdout.splitlines()):
         result = json.loads((QUICK / f"{name}.json").read_text())

@@ -63,6 +63,7 @@ def test_multiprocessing(method: str, interpreter: Interpreter, tmp_path: Path) 
     assert f"{len(children)} child process" in line
 
 
+@pytest.mark.launcher
 @pytest.mark.parametrize("flags", [("-bb",), ("-X", "tracemalloc")], ids=["-bb", "tracemalloc"])
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_options_of_the_interpreter_that_children_have(

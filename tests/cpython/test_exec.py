@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness import SPEND, Interpreter
+from harness import IS_ALL, SPEND, Interpreter
 
 # The new program: prints what it has got from the one before.
 NEW = """
@@ -88,8 +88,19 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("options", [(), ("--cpu",)], ids=["", "cpu"])
-@pytest.mark.parametrize("how", WAYS)
+# Each way with one of the options; `make test-all` has each with both. The way decides what of the agent runs before
+# the new program, the option whether there are timers to end.
+OPTIONS: dict[str, tuple[str, ...]] = {"": (), "cpu": ("--cpu",)}
+CASES = (
+    [(how, option) for how in WAYS for option in OPTIONS]
+    if IS_ALL
+    else [("os.execv", "cpu"), ("os.execvpe", ""), ("native", ""), ("native, in a thread", "cpu")]
+)
+
+
+@pytest.mark.parametrize(
+    ("how", "options"), [(how, OPTIONS[one]) for how, one in CASES], ids=map("-".join, CASES)
+)
 def test_the_new_program_gets_what_it_would_get(
     how: str, options: tuple[str, ...], interpreter: Interpreter, tmp_path: Path
 ) -> None:

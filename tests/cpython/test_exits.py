@@ -82,6 +82,7 @@ POOR = {
 }
 
 
+@pytest.mark.launcher
 @pytest.mark.parametrize("end", POOR)
 def test_the_line_at_the_end_needs_nothing_of_the_program(
     end: str, interpreter: Interpreter, tmp_path: Path
@@ -109,6 +110,7 @@ os._exit(Four())
 """
 
 
+@pytest.mark.launcher
 def test_the_status_of_an_exit_may_be_any_integer(interpreter: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(INDEX)
     plain = interpreter.python("-u", "app.py", folder=tmp_path)
@@ -128,6 +130,7 @@ print(sent, pickle.loads(sent) is os._exit is posix._exit)
 """
 
 
+@pytest.mark.launcher
 def test_exit_can_be_sent_to_another_process(interpreter: Interpreter, tmp_path: Path) -> None:
     plain = interpreter.python("-c", SENT, folder=tmp_path).ok()
     done = interpreter.nthbyte("run", "-q", "-o", "out.nthb", "-c", SENT, folder=tmp_path).ok()
@@ -175,6 +178,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.launcher
 def test_a_program_that_sigterm_ends_names_its_profile(interpreter: Interpreter, tmp_path: Path) -> None:
     """The default name has a number that the user does not know. Only the process that was started says it."""
     (tmp_path / "my app.py").write_text(TERMINATED.format(last="pass"))
@@ -195,6 +199,7 @@ NOT_SAID = {
 }
 
 
+@pytest.mark.launcher
 @pytest.mark.parametrize("why", NOT_SAID)
 def test_the_line_at_sigterm_is_not_printed(why: str, interpreter: Interpreter, tmp_path: Path) -> None:
     options, last = NOT_SAID[why]
@@ -205,6 +210,7 @@ def test_the_line_at_sigterm_is_not_printed(why: str, interpreter: Interpreter, 
     assert not theirs.exists() or theirs.read_text() == ""
 
 
+@pytest.mark.launcher
 def test_the_line_at_sigterm_is_that_of_the_recording(interpreter: Interpreter, tmp_path: Path) -> None:
     code = "import os, signal; [os.kill(os.getpid(), number) for number in (10, 10, 10, signal.SIGTERM)]"
     words = ("run", "-o", "out.nthb", "--signal", "10", "-c", code)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Done, Interpreter, summary
+from harness import IS_ALL, Done, Interpreter, summary
 
 # Each interpreter allocates in two threads, and so does the main one. Prints errors.
 PROGRAM = """
@@ -99,8 +99,15 @@ def _both(program: str, cpython: Interpreter, folder: Path) -> None:
     assert found["samples"] > 100
 
 
-@pytest.mark.parametrize("own", [True, False], ids=["own GIL", "main GIL"])
-@pytest.mark.parametrize("steps", STEPS)
+# `make test` has each of the steps with one kind of GIL, `make test-all` with both.
+CASES = [
+    (steps, own) for at, steps in enumerate(STEPS) for own in (True, False) if IS_ALL or own == (at % 2 == 0)
+]
+
+
+@pytest.mark.parametrize(
+    ("steps", "own"), CASES, ids=[f"{steps}-{'own' if own else 'main'} GIL" for steps, own in CASES]
+)
 def test_interpreters_and_tracemalloc(steps: str, own: bool, cpython: Interpreter, tmp_path: Path) -> None:
     if cpython.python_version < (3, 12):
         pytest.skip("has one GIL")

@@ -97,6 +97,7 @@ def limited(flag: str, kibibytes: int, words: list[str], interpreter: Interprete
     return run([*shell, *interpreter.words(words, folder)], folder)
 
 
+@pytest.mark.launcher
 @pytest.mark.parametrize("flag", ["-v", "-d"])
 def test_too_small_a_limit_is_refused_in_one_line(
     flag: str, interpreter: Interpreter, tmp_path: Path

@@ -47,6 +47,7 @@ def seconds(profile: Path, name: str) -> float:
     return (total + time["lost"]) / time["hz"] if total else 0
 
 
+@pytest.mark.launcher
 @pytest.mark.parametrize("end", ENDS)
 def test_an_end_keeps_the_time_samples(end: str, interpreter: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(PROGRAM.format(end=ENDS[end], used=USED))

@@ -451,6 +451,7 @@ def test_other_interpreters(cpython: Interpreter, tmp_path: Path) -> None:
     assert samples(time, "inside") + time["lost"] >= 0.6 * time["hz"]
 
 
+@pytest.mark.launcher
 @pytest.mark.parametrize("options", [["--cpu"], ["--cpu", "100"], ["--cpu=100"]], ids=" ".join)
 def test_the_option(options: list[str], cpython: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("import sys; print(sys.argv)")
