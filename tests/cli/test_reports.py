@@ -237,7 +237,7 @@ def test_the_commands_of_an_explanation_have_the_domain(profile: Path) -> None:
 def test_the_commands_of_an_explanation_can_be_copied(profile: Path, tmp_path: Path) -> None:
     (tmp_path / "-my app.nthb").write_bytes(profile.read_bytes())
     text = report("explain", "--", "-my app.nthb", folder=tmp_path).ok().out
-    assert "    nthbyte summary './-my app.nthb'\n" in text
+    assert " nthbyte summary './-my app.nthb' --by line\n" in text
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

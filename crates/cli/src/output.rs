@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use nthbyte_profile::MAGIC;
 use nthbyte_profile::claim::{self, Place, Refusal};
+use nthbyte_report::explain::Style;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use tempfile::NamedTempFile;
 
@@ -185,6 +186,14 @@ pub fn terminal_width() -> usize {
     set.filter(|&columns| columns > 0).unwrap_or_else(|| {
         terminal_size::terminal_size_of(io::stdout()).map_or(100, |(width, _)| usize::from(width.0))
     })
+}
+
+/// How text looks on standard output: coloured on a terminal, unless its user says otherwise (NO_COLOR, CLICOLOR).
+pub fn style() -> Style {
+    match anstream::AutoStream::choice(&io::stdout()) {
+        anstream::ColorChoice::Never => Style::Plain,
+        _ => Style::Coloured,
+    }
 }
 
 /// A file that is not yet complete.

@@ -10,7 +10,7 @@ use nthbyte_profile::model::{
     StackNode, ThreadNames, TimeSample, TypeNames,
 };
 use nthbyte_profile::synthetic::{self, Synthetic};
-use nthbyte_report::explain::{Answer, Asked, Topic};
+use nthbyte_report::explain::{Answer, Asked, Style, Topic};
 use nthbyte_report::text;
 use nthbyte_report::{By, Estimate, Explanation, Summary};
 use proptest::prelude::*;
@@ -140,17 +140,20 @@ fn collection(start: u64, nanos: u64) -> Collection {
 #[test]
 fn more_than_another_is_said_only_where_intervals_are_apart() {
     let clear = explain(&profile(&[churn(400), churn(100)]));
-    let first = answer(&clear, Topic::Allocators).unwrap();
+    let first = answer(&clear, Topic::Churn).unwrap();
     assert!(first.sentences[0].contains("function_0"), "{first:?}");
     assert!(
-        first.sentences[0].contains("more than any other function"),
+        first.sentences[0].contains("more than any other line"),
         "{first:?}"
     );
     let figure = first.figures["bytes"];
     assert!(figure.low < figure.estimate && figure.estimate < figure.high);
-    assert_eq!(first.more, ["nthbyte", "summary", "app.nthb"]);
+    assert_eq!(
+        first.more,
+        ["nthbyte", "summary", "app.nthb", "--by", "line"]
+    );
     let unclear = explain(&profile(&[churn(400), churn(390)]));
-    let first = answer(&unclear, Topic::Allocators).unwrap();
+    let first = answer(&unclear, Topic::Churn).unwrap();
     assert!(first.sentences[0].contains("not certain"), "{first:?}");
 }
 
@@ -161,11 +164,64 @@ fn the_machinery_of_imports_counts_as_one_function() {
         function.file = "<frozen importlib._bootstrap_external>".to_owned();
     }
     let explanation = explain(&imports);
-    let first = answer(&explanation, Topic::Allocators).unwrap();
+    let first = answer(&explanation, Topic::Churn).unwrap();
     let text = &first.sentences.join(" ");
     assert_eq!(text.matches("[import]").count(), 1, "{text}");
     // All of its 450 samples together are more than those of the other one.
     assert!(text.starts_with("[import]"), "{text}");
+}
+
+/// A compiled module has no frames: what it makes while it is imported seems to be the machinery's.
+#[test]
+fn native_code_that_hides_is_said() {
+    let said = |name: &str, file: &str| {
+        let mut imports = profile(&[churn(300), churn(250)]);
+        (imports.functions[1].name, imports.functions[1].file) = (name.to_owned(), file.to_owned());
+        let explanation = explain(&imports);
+        let sentences = &answer(&explanation, Topic::Churn).unwrap().sentences;
+        sentences.iter().any(|one| one.contains("--native-frames"))
+    };
+    let machinery = "<frozen importlib._bootstrap>";
+    assert!(said("_call_with_frames_removed", machinery));
+    // It reads the code of modules of Python.
+    assert!(!said("_compile_bytecode", machinery));
+    assert!(!said("_call_with_frames_removed", "/srv/app.py"));
+}
+
+#[test]
+fn what_is_alive_comes_first_if_it_is_much() {
+    let order = |kept: u64| {
+        let one = Objects {
+            samples: 1,
+            size: kept << 20,
+            lives: Some(0.5),
+            ..KEPT
+        };
+        let explanation = explain(&profile(&[churn(4000), one]));
+        let topics = explanation.answers.iter().map(|answer| answer.topic);
+        let topics: Vec<Topic> = topics
+            .filter(|topic| [Topic::Peak, Topic::Churn].contains(topic))
+            .collect();
+        topics[0]
+    };
+    assert_eq!(order(100), Topic::Peak);
+    assert_eq!(order(10), Topic::Churn);
+}
+
+#[test]
+fn colours_change_no_text() {
+    let explanation = explain(&profile(&[churn(2000), KEPT]));
+    let plain = explanation.render(80, Style::Plain);
+    let coloured = explanation.render(80, Style::Coloured);
+    assert!(
+        coloured.contains("\u{1b}[1mLeak\u{1b}[0m       function_1"),
+        "{coloured}"
+    );
+    let mut bare = coloured;
+    for sequence in ["\u{1b}[1m", "\u{1b}[2m", "\u{1b}[0m"] {
+        bare = bare.replace(sequence, "");
+    }
+    assert_eq!(bare, plain);
 }
 
 #[test]
@@ -177,11 +233,9 @@ fn what_accumulates_comes_before_who_allocates() {
     assert_eq!(leak.places[0].line, 12);
     assert_eq!(leak.more, ["nthbyte", "leaks", "app.nthb"]);
     assert!(answer(&explanation, Topic::NoLeak).is_none());
-    let young = answer(&explanation, Topic::Young).unwrap();
-    assert_eq!(
-        (&young.places[0].function[..], young.places[0].line),
-        ("function_0", 2)
-    );
+    let allocates = answer(&explanation, Topic::Churn).unwrap();
+    let young = allocates.places.last().unwrap();
+    assert_eq!((&young.function[..], young.line), ("function_0", 2));
     let none = explain(&profile(&[churn(2000)]));
     assert!(answer(&none, Topic::Leak).is_none());
     assert!(answer(&none, Topic::NoLeak).unwrap().figures["unnoticed_per_minute"].estimate > 0.0);
@@ -193,7 +247,7 @@ fn few_collections_do_not_tell_what_dies_young() {
         let mut profile = profile(&[churn(2000)]);
         profile.collections = vec![collection(0, 1000); number];
         let explanation = explain(&profile);
-        let young = answer(&explanation, Topic::Young).unwrap();
+        let young = answer(&explanation, Topic::Churn).unwrap();
         let text = young.sentences.join(" ");
         assert_eq!(text.contains("may live long"), is_few, "{text}");
         let notes = Summary::of(&profile, By::Function).notes.join(" ");
@@ -303,7 +357,7 @@ fn the_collector_is_fed_by_containers_that_it_finds_alive() {
             .iter()
             .position(|answer| answer.topic == topic)
     };
-    assert!(order(Topic::Collector) < order(Topic::Allocators));
+    assert!(order(Topic::Collector) < order(Topic::Churn));
     profile.collections.truncate(1);
     let explanation = explain(&profile);
     let collector = answer(&explanation, Topic::Collector).unwrap();
@@ -338,8 +392,7 @@ fn no_collector_is_fed_by_native_blocks() {
 #[test]
 fn a_coarse_period_is_said_with_a_better_one() {
     let explanation = explain(&profile(&[churn(5), churn(3), churn(1)]));
-    let period = &explanation.answers[0];
-    assert_eq!(period.topic, Topic::Period);
+    let period = answer(&explanation, Topic::Period).unwrap();
     // 30 samples of 64 KiB.
     assert!(
         period.sentences[0]
@@ -353,7 +406,10 @@ fn a_coarse_period_is_said_with_a_better_one() {
         ["nthbyte", "run", "--every", "8KiB", "PROGRAM"]
     );
     let fine = explain(&profile(&[churn(400), churn(300)]));
-    assert!(fine.render(80).contains("In brackets: 95 % intervals."));
+    assert!(
+        fine.render(80, Style::Plain)
+            .contains("In brackets: 95 % intervals.")
+    );
     let period = answer(&fine, Topic::Period).unwrap();
     assert!(!period.figures.contains_key("proposed_period"));
     assert_eq!(period.figures["rankable_functions"].estimate, 2.0);
@@ -364,7 +420,7 @@ fn an_empty_profile_says_that_it_is_empty() {
     let explanation = explain(&profile(&[]));
     assert_eq!(explanation.answers[0].topic, Topic::Period);
     assert!(explanation.answers[0].sentences[0].starts_with("There is no sample"));
-    let text = explanation.render(80);
+    let text = explanation.render(80, Style::Plain);
     assert!(text.lines().count() <= 24);
     // It shows no interval.
     assert!(!text.contains("In brackets"), "{text}");
@@ -465,9 +521,9 @@ fn a_word_is_quoted_for_a_shell() {
         more_processes: 0,
         repeated: false,
     };
-    let text = Explanation::of(&profile(&[churn(400)]), &asked).render(80);
+    let text = Explanation::of(&profile(&[churn(400)]), &asked).render(80, Style::Plain);
     assert!(
-        text.contains("nthbyte summary 'it'\\''s a.nthb'\n"),
+        text.contains("nthbyte summary 'it'\\''s a.nthb' --by line\n"),
         "{text}"
     );
 }
@@ -482,7 +538,7 @@ proptest! {
         let profile = Profile::read(&setup.bytes()[..]).unwrap();
         let asked = Asked { words: vec![path; number], more_processes: number, repeated: number % 2 == 1 };
         let explanation = Explanation::of(&profile, &asked);
-        let shown = explanation.render(width);
+        let shown = explanation.render(width, Style::Plain);
         prop_assert!(shown.lines().count() <= 24, "{shown}");
         for line in shown.lines() {
             prop_assert!(text::width(line) <= width.max(60), "{line}");

@@ -7,7 +7,7 @@ use nthbyte_profile::event::{Memory as Reading, Nanos, SampleId};
 use nthbyte_profile::meta::{Method, READS_ARE_FORBIDDEN, SourceKind};
 use nthbyte_profile::model::{Lifetime, Profile};
 use nthbyte_profile::synthetic::Synthetic;
-use nthbyte_report::explain::Asked;
+use nthbyte_report::explain::{Asked, Resident};
 use nthbyte_report::leaks::Place;
 use nthbyte_report::memory::{Holder, Holders, Key, MemoryError};
 use nthbyte_report::{At, Estimate, Explanation, Memory};
@@ -278,14 +278,14 @@ fn a_report_says_how_far_its_reading_is_from_the_moment() {
     set(&mut profile, &[(10, 500), (49, 905), (50, 890), (100, 700)]);
     assert_eq!(far(&profile, At::Peak), None);
     let explained = |profile: &Profile| {
-        let memory = Memory::of(profile, At::Peak).ok();
+        let resident = Resident::of(profile);
         let asked = Asked::default();
-        let explanation = Explanation::with_memory(profile, &asked, memory.as_ref());
+        let explanation = Explanation::with_resident(profile, &asked, Some(&resident));
         let answers = explanation.answers.into_iter();
         let sentences: Vec<String> = answers.flat_map(|answer| answer.sentences).collect();
         sentences.join(" ")
     };
-    assert!(explained(&profile).contains("RSS was 905 MiB at most. It was made of: "));
+    assert!(explained(&profile).contains("RSS was 905 MiB at most: "));
     assert_eq!(far(&profile, At::End), None);
     assert_eq!(far(&profile, At::Time(seconds(51))), None);
     // The largest one was much earlier, or much larger.
@@ -299,7 +299,7 @@ fn a_report_says_how_far_its_reading_is_from_the_moment() {
     let said =
         "the peak of RSS, 950 MiB, was at 5.10 s; what it was made of was read 100 ms earlier";
     assert_eq!(far(&profile, At::Peak).as_deref(), Some(said));
-    let said = "RSS was 950 MiB at most. After 5.00 s it was 900 MiB, made of: ";
+    let said = "RSS was 950 MiB at most; it was 900 MiB after 5.00 s: ";
     assert!(
         explained(&profile).contains(said),
         "{}",

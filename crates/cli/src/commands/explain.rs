@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use clap::Args;
-use nthbyte_report::explain::Asked;
-use nthbyte_report::{At, Explanation, Memory};
+use nthbyte_report::Explanation;
+use nthbyte_report::explain::{Asked, Resident};
 
 use crate::json;
 use crate::output::{self, Output};
@@ -39,22 +39,25 @@ impl Arguments {
             ..Question::about(self.profiles.find()?)
         };
         // What the resident set is made of is known of the whole program only.
-        let (memory, prepared) = question.prepare_after(|whole| {
-            during("looking for the peak", || Memory::of(whole, At::Peak).ok())
-        })?;
+        let (resident, prepared) = question
+            .prepare_after(|whole| during("looking for the peak", || Resident::of(whole)))?;
         let asked = Asked {
             words: [self.profiles.words(), self.part.words()].concat(),
             more_processes: self.profiles.more_processes(),
             repeated: self.repeated,
         };
         let explanation = during("answering", || {
-            Explanation::with_memory(&prepared.profile, &asked, memory.as_ref())
+            Explanation::with_resident(&prepared.profile, &asked, Some(&resident))
         });
         Output::Standard.write(|out| {
             if self.json {
                 json::write(out, &explanation)?;
             } else {
-                out.write_all(explanation.render(output::terminal_width()).as_bytes())?;
+                out.write_all(
+                    explanation
+                        .render(output::terminal_width(), output::style())
+                        .as_bytes(),
+                )?;
             }
             Ok(())
         })

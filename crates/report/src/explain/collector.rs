@@ -67,9 +67,9 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let weight = match part {
         part if part >= LARGE => weight::COLLECTOR_IS_LARGE,
         part if part >= SMALL => weight::COLLECTOR,
-        _ => weight::FINE,
+        _ => weight::FINE + 1,
     };
-    let mut answer = facts.answer(Topic::Collector, weight, &["view"]);
+    let mut answer = facts.answer(Topic::Collector, weight, &["summary", "--by", "line"]);
     let runs = match (young, steps) {
         (1, 0) => "1 collection".to_owned(),
         (young, 0) => format!("{} collections", text::grouped(young)),
@@ -94,6 +94,8 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     answer.figure("collections", Estimate::exact((young + steps) as f64));
     if part >= SMALL {
         feeds(facts, &mut answer);
+    } else {
+        answer.more.clear();
     }
     Some(answer)
 }

@@ -76,21 +76,24 @@ fn leak(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
         };
         let number = together.processes.len();
         let (processes, all, it) = if number > 1 {
+            let numbers = together.numbers();
             (
-                format!("In {number} processes ({}), ", together.numbers()),
+                format!("In {number} processes ({numbers}), "),
                 " together",
-                "they hold",
+                "They",
             )
         } else {
-            (of_process(report, several), "", "it holds")
+            (of_process(report, several), "", "It")
         };
-        let holds = if finding.freed_at_end {
-            format!(
-                "{}, until the program's end,",
-                it.replace("hold", "held").replace("helds", "held")
-            )
+        let verb = match (finding.freed_at_end, number > 1) {
+            (true, _) => "held",
+            (false, true) => "hold",
+            (false, false) => "holds",
+        };
+        let until = if finding.freed_at_end {
+            " until the program's end"
         } else {
-            it.to_owned()
+            ""
         };
         let growth = match &together.per_minute {
             Some(growth) => format!("+{} a minute", of_bytes(growth)),
@@ -100,19 +103,39 @@ fn leak(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
                 text::duration(finding.grown_nanos)
             ),
         };
-        answer.say(format!(
-            "{processes}{} accumulates: it keeps {} of every MiB that the program allocates, {growth}{all}, with no sign of \
-             levelling off; {holds} {}.",
-            name(&finding.place),
-            text::bytes(finding.per_mib),
-            of_bytes(&together.held),
-        ));
-        if finding.may_be_of_others() {
-            answer.say(
-                "The objects that it made there die: another line may keep their blocks, which CPython uses again."
-                    .to_owned(),
-            );
+        let place = name(&finding.place);
+        let accused = !finding.may_be_of_others();
+        let something = if processes.is_empty() {
+            "Something"
+        } else {
+            "something"
+        };
+        answer.say(if accused {
+            format!(
+                "{processes}{place} accumulates {growth}{all}, with no sign of levelling off."
+            )
+        } else {
+            format!(
+                "{processes}{something} accumulates {growth}{all}, with no sign of levelling off, in blocks that were made for \
+                 objects of {place}. Those objects die; CPython uses their blocks again, for what another line keeps."
+            )
+        });
+        if !accused {
+            let may_keep = |one: &&Finding| one.may_keep_blocks_of(finding);
+            let undecided = report.undecided.iter().filter(may_keep);
+            let largest =
+                undecided.max_by(|one, other| one.held.estimate.total_cmp(&other.held.estimate));
+            if let Some(keeper) = largest {
+                let keeper = &keeper.place;
+                answer.say(format!("It may be {}.", name(keeper)));
+                answer.places.push(keeper.clone());
+            }
         }
+        answer.say(format!(
+            "{it} {verb} {}{until}: {} of every MiB that the program allocates.",
+            of_bytes(&together.held),
+            text::bytes(finding.per_mib),
+        ));
         answer.places.push(finding.place.clone());
     }
     if leaks.findings.len() > FINDINGS {

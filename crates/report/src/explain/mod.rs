@@ -6,26 +6,26 @@
 //! |---|---|
 //! | [`state`] | is the profile whole, and are there more processes? |
 //! | [`growth`] | what grows? The verdicts are those of [`crate::leaks`] |
-//! | [`allocators`] | who allocates, and in which process? |
-//! | [`young`] | what dies young in large numbers? |
+//! | [`churn`] | who allocates, how much of it dies young, and in which process? |
 //! | [`collector`] | how long does the collector take, and what feeds it? |
 //! | [`peak`] | what was alive when most was? |
+//! | [`rss`] | what was the resident set made of? |
 //! | [`running`] | what takes the time? |
 //! | [`period`] | was the period too coarse for such questions? |
 //!
 //! A sentence states figures with their intervals. That one place has more than another is said only if their intervals do
 //! not overlap.
 
-mod allocators;
+mod churn;
 mod collector;
 mod growth;
 mod peak;
 mod period;
 mod places;
 mod render;
+mod rss;
 mod running;
 mod state;
-mod young;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -37,12 +37,13 @@ use serde::Serialize;
 use crate::aggregate::Aggregate;
 use crate::estimate::Estimate;
 use crate::leaks::{Leaks, Place};
-use crate::memory::Memory;
 use crate::parallel::both;
 use crate::periods;
 use crate::selection::{Moment, peak_of_all};
 use crate::text;
 use places::Places;
+pub use render::Style;
+pub use rss::Resident;
 
 /// The version of the JSON form. It changes only if a member is removed, or changes its meaning.
 pub const VERSION: u32 = 1;
@@ -101,7 +102,7 @@ pub struct Answer {
     pub places: Vec<Place>,
     /// The figures of the sentences, by name.
     pub figures: BTreeMap<&'static str, Estimate>,
-    /// The command that shows more, word by word.
+    /// The command that shows more, word by word; empty if there is no more.
     pub more: Vec<String>,
     /// Where the profiles are in `more`.
     #[serde(skip)]
@@ -126,44 +127,62 @@ pub enum Topic {
     MayLeak,
     /// Nothing is known to leak.
     NoLeak,
-    /// Who allocates.
-    Allocators,
+    /// Who allocates, and what of it dies young.
+    Churn,
     /// Which process allocates.
     Processes,
-    /// What dies young.
-    Young,
     /// The collector's time, and what feeds it.
     Collector,
     /// What was alive at the peak.
     Peak,
+    /// What the resident set was made of.
+    Rss,
     /// What takes the time.
     Time,
+}
+
+impl Topic {
+    /// The word before the answer on a terminal.
+    #[must_use]
+    pub const fn heading(self) -> &'static str {
+        match self {
+            Self::Incomplete | Self::Family | Self::Period => "Profile",
+            Self::Leak | Self::MayLeak | Self::NoLeak => "Leak",
+            Self::Churn => "Churn",
+            Self::Processes => "Processes",
+            Self::Collector => "Collector",
+            Self::Peak => "Peak",
+            Self::Rss => "RSS",
+            Self::Time => "Time",
+        }
+    }
 }
 
 /// The order of answers: the largest first.
 mod weight {
     pub(super) const STATE: u32 = 100;
-    pub(super) const TOO_FEW_SAMPLES: u32 = 90;
+    pub(super) const NO_SAMPLES: u32 = 90;
     pub(super) const LEAK: u32 = 80;
+    pub(super) const RSS_IS_FREE: u32 = 75;
     pub(super) const COLLECTOR_IS_LARGE: u32 = 70;
-    pub(super) const ALLOCATORS: u32 = 60;
-    pub(super) const MOST_DIES_YOUNG: u32 = 50;
-    pub(super) const PEAK: u32 = 45;
-    pub(super) const TIME: u32 = 40;
+    pub(super) const PEAK_IS_LARGE: u32 = 65;
+    pub(super) const CHURN: u32 = 60;
+    pub(super) const PEAK: u32 = 50;
+    pub(super) const TIME: u32 = 45;
+    pub(super) const RSS: u32 = 40;
     pub(super) const PROCESSES: u32 = 35;
-    pub(super) const COARSE: u32 = 30;
-    pub(super) const COLLECTOR: u32 = 25;
-    pub(super) const MAY_LEAK: u32 = 20;
-    pub(super) const SOME_DIES_YOUNG: u32 = 15;
-    pub(super) const NO_LEAK: u32 = 10;
+    pub(super) const COLLECTOR: u32 = 30;
+    pub(super) const MAY_LEAK: u32 = 25;
+    pub(super) const NO_LEAK: u32 = 20;
+    pub(super) const COARSE: u32 = 15;
     pub(super) const FINE: u32 = 5;
 }
 
 /// The profile, and what several questions need of it.
 struct Facts<'a> {
     profile: &'a Profile,
-    /// What the resident set was made of at its peak, if that was recorded.
-    memory: Option<&'a Memory>,
+    /// What the resident set was made of, if that was asked.
+    resident: Option<&'a Resident>,
     asked: &'a Asked,
     aggregate: Aggregate,
     /// Bytes allocated, as estimated.
@@ -183,25 +202,25 @@ impl Explanation {
     /// Answers all questions.
     #[must_use]
     pub fn of(profile: &Profile, asked: &Asked) -> Self {
-        Self::with_memory(profile, asked, None)
+        Self::with_resident(profile, asked, None)
     }
 
-    /// The same, with what the resident set was made of at its peak: of the whole profile, before samples were removed.
+    /// The same, with what the resident set was made of: of the whole profile, before samples were removed.
     #[must_use]
-    pub fn with_memory(profile: &Profile, asked: &Asked, memory: Option<&Memory>) -> Self {
+    pub fn with_resident(profile: &Profile, asked: &Asked, resident: Option<&Resident>) -> Self {
         let leaks = || Leaks::of_one("", profile, asked.repeated);
-        let (leaks, facts) = both(leaks, || Facts::of(profile, asked, memory));
+        let (leaks, facts) = both(leaks, || Facts::of(profile, asked, resident));
         let bytes = facts.aggregate.estimator.bytes(&facts.aggregate.all.all);
         let mut answers = Vec::new();
         answers.extend(state::incomplete(&facts));
         answers.extend(state::family(&facts));
         answers.extend(growth::answers(&facts, &leaks));
-        answers.extend(allocators::answer(&facts));
-        answers.extend(young::answer(&facts));
+        answers.extend(churn::answer(&facts));
         answers.extend(collector::answer(&facts));
         answers.extend(peak::answer(&facts));
+        answers.extend(rss::answer(&facts));
         answers.extend(running::answer(&facts));
-        answers.extend(allocators::processes(&facts));
+        answers.extend(churn::processes(&facts));
         answers.extend(period::answer(&facts));
         // The sort is stable: of equal weight, the first stays first.
         answers.sort_by_key(|answer| std::cmp::Reverse(answer.weight));
@@ -234,12 +253,12 @@ fn of_bytes(bytes: &Estimate) -> String {
 }
 
 impl<'a> Facts<'a> {
-    fn of(profile: &'a Profile, asked: &'a Asked, memory: Option<&'a Memory>) -> Self {
+    fn of(profile: &'a Profile, asked: &'a Asked, resident: Option<&'a Resident>) -> Self {
         let aggregate = Aggregate::of(profile, Moment::End);
         let estimate = aggregate.all.all.bytes.estimate;
         Self {
             profile,
-            memory,
+            resident,
             asked,
             places: Places::of(profile),
             exact: profile.is_exact(),

@@ -4,13 +4,17 @@ use super::places::{self, By, types_text};
 use super::{Answer, Facts, Topic, of_bytes, weight};
 use crate::estimate::Estimate;
 use crate::leaks::name;
-use crate::memory::Memory;
 use crate::selection::{Alive, Moment};
 use crate::text;
 
+/// What is alive at the peak comes before who allocates from this many bytes on …
+const LARGE: f64 = (64 << 20) as f64;
+/// … if it is this part of all that was allocated.
+const LARGE_PART: f64 = 0.1;
+
 pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let profile = facts.profile;
-    let mut answer = facts.answer(Topic::Peak, weight::PEAK, &["flamegraph"]);
+    let mut answer = facts.answer(Topic::Peak, weight::PEAK, &["flamegraph", "--at", "peak"]);
     match facts.peak {
         Some(time) => {
             let alive = Alive::at(profile, Moment::Found(time));
@@ -35,20 +39,24 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
             let first = lines.first()?;
             answer.figure("line_bytes", first.figure);
             answer.say(format!(
-                "At the peak, after {}, {} were alive; of that, {} were allocated for {}.",
-                text::duration(time.0),
+                "{} were alive at the peak, after {}; {} of it were allocated for {}.",
                 of_bytes(&bytes),
+                text::duration(time.0),
                 of_bytes(&first.figure),
                 name(&answer.places[0]),
             ));
-            let next: Vec<String> = lines.iter().skip(1).take(2).map(of).collect();
             let types = facts.places.types(of_alive);
             let text = types_text(&types);
             if !text.is_empty() {
                 answer.say(format!("The types: {text}."));
             }
+            let next: Vec<String> = lines.iter().skip(1).take(2).map(of).collect();
             if !next.is_empty() {
-                answer.say(format!("The next lines: {}.", next.join("; ")));
+                answer.say(format!("Next: {}.", next.join("; ")));
+            }
+            let is_large = bytes.estimate >= LARGE.max(LARGE_PART * facts.estimate);
+            if is_large {
+                answer.weight = weight::PEAK_IS_LARGE;
             }
             for sentence in inner_allocators(&types, bytes.estimate) {
                 answer.say(sentence);
@@ -71,20 +79,6 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
                 text::duration(time.0),
                 text::bytes(used as f64)
             ));
-        }
-    }
-    let readings = profile.memory.iter();
-    let rss = readings
-        .filter_map(|memory| memory.peak_rss.max(memory.rss))
-        .max();
-    if let Some(rss) = rss.filter(|_| profile.processes.len() < 2) {
-        answer.figure("rss_bytes", Estimate::exact(rss as f64));
-        answer.say(format!(
-            "The process's RSS was {} at most.",
-            text::bytes(rss as f64)
-        ));
-        if let Some(memory) = facts.memory {
-            made_of(memory, &mut answer);
         }
     }
     Some(answer)
@@ -119,59 +113,6 @@ fn inner_allocators(types: &[(String, f64)], bytes: f64) -> Vec<String> {
         ))
     });
     sentences.collect()
-}
-
-/// Groups of rows that are named: those with at least this part of the resident set.
-const WORTH_NAMING: f64 = 0.05;
-/// Free memory that survivors hold is named from this part of the resident set on.
-const MUCH_HELD: f64 = 0.2;
-
-/// What the resident set was made of at its peak.
-fn made_of(memory: &Memory, answer: &mut Answer) {
-    let whole = (memory.rss as f64).max(1.0);
-    let mut groups: Vec<(&'static str, f64)> = Vec::new();
-    for row in &memory.rows {
-        match groups.last_mut() {
-            Some((group, sum)) if *group == row.group => *sum += row.bytes.estimate,
-            _ => groups.push((row.group, row.bytes.estimate)),
-        }
-    }
-    let mut named = groups.clone();
-    named.retain(|(_, bytes)| *bytes >= WORTH_NAMING * whole);
-    named.sort_by(|one, other| other.1.total_cmp(&one.1));
-    let named: Vec<String> = named
-        .iter()
-        .map(|(group, bytes)| format!("{group} {}", text::percent(bytes / whole)))
-        .collect();
-    let named = named.join("; ");
-    answer.say(match memory.is_apart {
-        false => format!("It was made of: {named}."),
-        true => format!(
-            "After {} it was {}, made of: {named}.",
-            text::duration(memory.at_nanos),
-            text::bytes(whole)
-        ),
-    });
-    for (group, figure) in [
-        ("Python, live", "rss_python_live_bytes"),
-        ("Python, free", "rss_python_free_bytes"),
-        ("native", "rss_native_bytes"),
-        ("unknown", "rss_unknown_bytes"),
-    ] {
-        let bytes = groups.iter().find(|(name, _)| *name == group);
-        answer.figure(
-            figure,
-            Estimate::exact(bytes.map_or(0.0, |(_, bytes)| bytes.max(0.0))),
-        );
-    }
-    if let Some(holders) = &memory.holders
-        && holders.free as f64 >= MUCH_HELD * whole
-    {
-        answer.say(format!(
-            "{} of it is free memory in pages that live blocks hold; `nthbyte memory` says whose.",
-            text::bytes(holders.free as f64)
-        ));
-    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Whether the period was small enough for such questions.
 
-use super::allocators::largest;
+use super::churn::largest;
 use super::places::By;
 use super::{Answer, Facts, Topic, weight};
 use crate::estimate::Estimate;
-use crate::text;
+use crate::{periods, text};
 
 /// With so many samples an interval is ±36 %, and two functions of which one allocates twice as much are told apart in nine
 /// of ten cases. Below, the order of functions is mostly chance.
@@ -39,7 +39,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
         number >= FUNCTIONS.min(functions.len().max(1)) || bytes >= PART * whole && samples > 0;
     let weight = match samples {
         _ if fine => weight::FINE,
-        0..100 => weight::TOO_FEW_SAMPLES,
+        0 => weight::NO_SAMPLES,
         _ => weight::COARSE,
     };
     let mut answer = facts.answer(Topic::Period, weight, &["summary"]);
@@ -52,12 +52,22 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let threshold = text::bytes(least);
     if fine {
         answer.say(format!(
-            "The period is small enough to rank functions that allocate {threshold} or more: {number} of {}.",
+            "{} samples, one every {}: enough to rank functions that allocate {threshold} or more, {number} of {}.",
+            text::grouped(samples as u64),
+            periods::described(facts.profile).trim_end_matches(" on average"),
             functions.len()
         ));
+        answer.more.clear();
         return Some(answer);
     }
+    // A period that was in force already, for a part of the run, is no advice.
+    let shortest = facts
+        .profile
+        .periods()
+        .first()
+        .map_or(period, |&of| of as f64);
     let proposed = proposed(facts, &figures().collect::<Vec<_>>());
+    let proposed = proposed.filter(|&of| (of as f64) < shortest);
     let number = match number {
         0 => "no function allocates".to_owned(),
         1 => format!("1 function of {} allocates", functions.len()),

@@ -7,37 +7,84 @@ use crate::text::{self, Cut, NARROWEST};
 /// Lines of a screen.
 pub const LINES: usize = 24;
 
-/// The columns before a command.
-const INDENT: &str = "    ";
+/// The columns of the headings, and of the space beside them.
+const GUTTER: usize = 11;
+
+/// How a text looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Text alone.
+    Plain,
+    /// With the escape sequences of a terminal: headings are bold, commands are dim.
+    Coloured,
+}
+
+impl Style {
+    fn heading(self, text: &str) -> String {
+        self.with(anstyle::Style::new().bold(), text)
+    }
+
+    fn command(self, text: &str) -> String {
+        self.with(anstyle::Style::new().dimmed(), text)
+    }
+
+    fn with(self, style: anstyle::Style, text: &str) -> String {
+        match self {
+            Self::Coloured if !text.is_empty() => format!("{style}{text}{style:#}"),
+            _ => text.to_owned(),
+        }
+    }
+}
 
 impl Explanation {
-    /// The answers as text of at most [`LINES`] lines of at most `width` columns (but at least 60): details first, then the
-    /// least important answers are left out. A command is one line, even if that is longer.
+    /// The answers as text of at most [`LINES`] lines of at most `width` columns (but at least 60): details are left out
+    /// first, then the least important answers.
     #[must_use]
-    pub fn render(&self, width: usize) -> String {
+    pub fn render(&self, width: usize, style: Style) -> String {
         let width = width.max(NARROWEST);
         let mut kept: Vec<usize> = self
             .answers
             .iter()
             .map(|answer| answer.sentences.len())
             .collect();
-        loop {
-            let text = self.with(&kept, width);
-            if text.lines().count() <= LINES || !shorten(&mut kept) {
-                return text;
+        let fits = |kept: &[usize]| self.with(kept, width, Style::Plain).lines().count() <= LINES;
+        while !fits(&kept) && shorten(&mut kept) {}
+        // A sentence that was left out may have taken more lines than were missing.
+        for (at, answer) in self.answers.iter().enumerate() {
+            while (1..answer.sentences.len()).contains(&kept[at]) {
+                kept[at] += 1;
+                if !fits(&kept) {
+                    kept[at] -= 1;
+                    break;
+                }
             }
         }
+        self.with(&kept, width, style)
     }
 
     /// The text with so many sentences of each answer.
-    fn with(&self, kept: &[usize], width: usize) -> String {
+    fn with(&self, kept: &[usize], width: usize, style: Style) -> String {
         let mut text = String::new();
         wrap(&mut text, &self.head(width), width);
         text.push('\n');
+        let beside = width - GUTTER;
         for (answer, &sentences) in self.answers.iter().zip(kept) {
             if sentences > 0 {
-                wrap(&mut text, &answer.sentences[..sentences].join(" "), width);
-                text.push_str(&answer.command(width));
+                let mut said = String::new();
+                wrap(&mut said, &answer.sentences[..sentences].join(" "), beside);
+                let mut heading = answer.topic.heading();
+                for line in said.lines() {
+                    let gap = GUTTER - heading.len();
+                    text.push_str(&style.heading(heading));
+                    text.extend(std::iter::repeat_n(' ', gap));
+                    // The gutter is the indent.
+                    text.push_str(line.trim_start());
+                    text.push('\n');
+                    heading = "";
+                }
+                if let Some(command) = answer.command(beside) {
+                    text.push_str(&format!("{:GUTTER$}{}\n", "", style.command(&command)));
+                }
             }
         }
         let mut last = Vec::new();
@@ -66,15 +113,8 @@ impl Explanation {
             parts.push(format!("{} processes", self.processes));
         }
         parts.push(text::duration(self.duration_nanos));
-        let samples = text::counted(self.samples, "sample");
         if self.samples > 0 || self.bytes_allocated > 0 {
             parts.push(format!("{} allocated", self.allocated()));
-            parts.push(if self.exact {
-                samples
-            } else {
-                let periods = self.periods_text.trim_end_matches(" on average");
-                format!("{samples}, one every {periods}")
-            });
         }
         parts.retain(|part| !part.is_empty());
         parts.join(" · ")
@@ -91,12 +131,15 @@ impl Explanation {
 }
 
 impl Answer {
-    /// The command on a line of its own. Where it would not fit, the profiles are not named.
-    fn command(&self, width: usize) -> String {
+    /// The command that shows more. Where it would not fit, the profiles are not named.
+    fn command(&self, width: usize) -> Option<String> {
+        if self.more.is_empty() {
+            return None;
+        }
         let words: Vec<String> = self.more.iter().map(|word| text::quoted(word)).collect();
-        let line = format!("{INDENT}{}\n", words.join(" "));
+        let line = words.join(" ");
         if text::width(&line) <= width {
-            return line;
+            return Some(line);
         }
         let mut short: Vec<&str> = Vec::new();
         for (number, word) in self.more.iter().enumerate() {
@@ -106,8 +149,7 @@ impl Answer {
                 short.push("PROFILE…");
             }
         }
-        let line = format!("{INDENT}{}", short.join(" "));
-        format!("{}\n", text::fit(&line, width, Cut::End))
+        Some(text::fit(&short.join(" "), width, Cut::End))
     }
 }
 

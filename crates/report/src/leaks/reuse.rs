@@ -195,6 +195,15 @@ impl Finding {
         self.drops() && self.taken_over.is_empty()
     }
 
+    /// Whether this line may be the one that keeps what is now in another line's blocks: it keeps more than that line, of types whose
+    /// blocks are used again.
+    pub(crate) fn may_keep_blocks_of(&self, other: &Self) -> bool {
+        !self.drops()
+            && self.reused_types() >= SOME
+            && self.kept > other.kept
+            && self.place.of_function() != other.place.of_function()
+    }
+
     /// Which of two lines that may have taken over the blocks of a third is likelier to have: the one that keeps more of the same
     /// types, such as the items of lists whose own blocks are used again; or else the one that keeps more of types whose blocks are used
     /// again.
