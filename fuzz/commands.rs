@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use nthbyte_formats::{collapsed, firefox, pprof, speedscope};
 use nthbyte_profile::synthetic::rows_looked_at;
 use nthbyte_profile::{Profile, Reader};
-use nthbyte_report::explain::Asked;
+use nthbyte_report::explain::{Asked, Resident, Style};
 use nthbyte_report::{
     At, By, Diff, Explanation, Leaks, Memory, Selected, Sort, Summary, Tree, diff, flamegraph, fold,
 };
@@ -78,9 +78,9 @@ const COMMANDS: [(&str, Command); 16] = [
         out.write_all(text.as_bytes())
     }),
     ("explain", |profile, out| {
-        let memory = Memory::of(profile, At::Peak).ok();
-        let explanation = Explanation::with_memory(profile, &Asked::default(), memory.as_ref());
-        out.write_all(explanation.render(80).as_bytes())
+        let resident = Resident::of(profile);
+        let explanation = Explanation::with_resident(profile, &Asked::default(), Some(&resident));
+        out.write_all(explanation.render(80, Style::Plain).as_bytes())
     }),
     ("leaks", |profile, out| {
         Ok(serde_json::to_writer(

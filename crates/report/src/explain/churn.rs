@@ -120,15 +120,23 @@ fn young(facts: &Facts<'_>, answer: &mut Answer) {
     };
     let place = facts.places.place(first.key);
     let most = if clear { "most" } else { "many" };
+    let there = match answer.places.last() == Some(&place) {
+        true => "that line".to_owned(),
+        false => name(&place),
+    };
     let dies = match few {
         None => "die young",
         Some(_) => "are freed before the next garbage collection",
     };
     answer.say(format!(
-        "{} of all bytes {dies}: {} objects, {most} from {}.",
+        "{} of all bytes {dies}: {} objects, {most} from {there}.",
         facts.share(bytes.estimate),
-        facts.count(&objects),
-        name(&place)
+        facts.count(&objects)
+    ));
+    let types = types_text(&facts.places.types(here));
+    answer.say(format!(
+        "It makes {} of them: {types}.",
+        facts.count(&first.figure)
     ));
     if let Some(few) = few {
         answer.say(format!(
@@ -136,12 +144,6 @@ fn young(facts: &Facts<'_>, answer: &mut Answer) {
             youth::how_few(few)
         ));
     }
-    let types = types_text(&facts.places.types(here));
-    let subject = fold::stands_for(&place.file).unwrap_or("It");
-    answer.say(format!(
-        "{subject} makes {} of them: {types}.",
-        facts.count(&first.figure)
-    ));
     answer.places.push(place);
     answer.figure("young_line_objects", first.figure);
 }
