@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +203,7 @@ def test_a_tree_of_a_part_is_not_that_of_the_whole_program(profile: Path) -> Non
     assert re.search(r"\(\w+/__init__\.py:", everything) and "(__init__.py" not in everything
 
 
-def test_frames_of_imports_are_folded_in_the_terminal_only(profile: Path) -> None:
+def test_frames_of_imports_are_folded_in_the_terminal_and_on_pages(profile: Path) -> None:
     def text(*words: str) -> str:
         return report(*words, folder=profile.parent).ok().out
 
@@ -212,6 +214,15 @@ def test_frames_of_imports_are_folded_in_the_terminal_only(profile: Path) -> Non
     assert frozen in text("tree", str(profile), "--top", "0", "--all-frames")
     assert frozen in text("export", str(profile), "--to", "collapsed", "-o", "-")
     assert frozen not in text("export", str(profile), "--to", "collapsed", "-o", "-", "--fold-frames")
+
+    def page(*words: str) -> bytes:
+        """The data of a page."""
+        found = re.search(r'id="data">([^<]+)<', text("flamegraph", str(profile), "-o", "-", *words))
+        assert found is not None
+        return zlib.decompress(base64.b64decode(found[1]), wbits=-15)
+
+    assert frozen.encode() not in page()
+    assert frozen.encode() in page("--all-frames")
     names = {row["name"] for row in summary(profile)["rows"]}
     assert "[import]" not in names
     assert "[import]" in {row["name"] for row in summary(profile, "--fold-frames")["rows"]}

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 
-import { drawn, launch, newPage } from "./browser.mjs";
+import { drawn, framesPass, launch, newPage } from "./browser.mjs";
 import { makePages, pageModule } from "./pages.mjs";
 
 let browser;
@@ -50,6 +50,7 @@ async function functions() {
 async function chooseMoment(part) {
   await page.focus("#timeline");
   await page.keyboard.press("Home");
+  await framesPass(page);
   const one = Number(await page.getAttribute("#timeline", "aria-valuenow"));
   for (let left = part - one; left >= one; left -= left >= 16 ? 16 : one) {
     await page.keyboard.press(left >= 16 ? "Shift+ArrowRight" : "ArrowRight");
@@ -75,6 +76,11 @@ for (const name of ["session", "exact"]) {
       for (const [of, place, own, total] of expected) {
         assert.deepEqual(found.get(`${of} ${place}`), [format.bytes(own), format.bytes(total)], of);
       }
+      // Of what has no sample, the interval says what half of the samples may have missed.
+      const unseen = await page.$$eval("#table tbody tr", (all) =>
+        all.map((row) => [...row.querySelectorAll("td")].map((cell) => cell.textContent)).find(([self]) => self.startsWith("0 B"))[1]);
+      const most = -Math.log(0.05) * peak.intervals[0].heaviest_bytes;
+      assert.equal(unseen, name === "exact" ? "exact" : `0 B – ${format.bytes(most)}`);
       await choose("measure", "allocations");
       const allocations = format.count(sum(peak.allocations));
       assert.ok((await text("#summary strong")).startsWith(`${allocations} allocations alive at the peak, `));
@@ -126,6 +132,7 @@ describe("moments", () => {
     await drawn(page);
     const later = await text("#summary strong");
     assert.notEqual(later, middle);
+    assert.ok(await page.isHidden("#range-reset"), "the drag moved the moment alone");
     await page.mouse.click(...at(0.8));
     await drawn(page);
     assert.equal(await text("#summary strong"), later);

@@ -17,7 +17,7 @@ use nthbyte_profile::model::Lifetime;
 use super::prune::Stacks;
 use super::records::{BUCKETS, GROUP_WEIGHT, bucket};
 use super::table::Table;
-use crate::estimate::Totals;
+use crate::estimate::{Moments, Totals};
 use crate::selection::{Alive, Lives, Moment};
 
 /// Parts of time are merged down to this number before classes are, and before what is small is.
@@ -68,8 +68,13 @@ struct Event {
     /// Number of what one sample adds, among those of the [`Events`].
     kind: u32,
     part: u16,
-    change: i8,
+    /// How many come, less how many go.
+    change: i32,
 }
+
+/// From so many events on equal ones are added up, and parts of time are merged if twice as many are left: memory is in proportion to
+/// what the page can show, not to the samples.
+const MOST_EVENTS: usize = 1 << 18;
 
 /// Events, and what one sample of each kind adds.
 struct Events {
@@ -77,6 +82,11 @@ struct Events {
     kinds: Vec<Totals>,
     /// What a kind weighs.
     kind_weight: usize,
+    /// Number of parts of time, and how often they were halved.
+    parts: u32,
+    halved: u32,
+    /// From so many on, they are added up.
+    most: usize,
 }
 
 /// What was alive at a moment.
@@ -95,6 +105,9 @@ pub fn snapshot(
         all: Vec::new(),
         kinds: Vec::new(),
         kind_weight: KIND_WEIGHT,
+        parts: 1,
+        halved: 0,
+        most: 2 * MOST_EVENTS,
     };
     for id in samples.ids() {
         let Some(totals) = alive.totals(id) else {
@@ -114,7 +127,7 @@ pub fn snapshot(
                 }
                 kind
             });
-        events.all.push(Event {
+        events.push(Event {
             stack: stacks.of(samples.stack(id)),
             type_id: samples.type_id(id).0,
             lifetime: samples.lifetime(id) as u32,
@@ -123,7 +136,7 @@ pub fn snapshot(
             change: 1,
         });
     }
-    events.fit(profile, stacks, 1, limit, table)
+    events.fit(profile, stacks, limit, table)
 }
 
 /// What comes and goes between the ends of `parts` parts of time. `has_shapes`: the table has a class for each shape.
@@ -141,6 +154,9 @@ pub fn changes(
         all: Vec::new(),
         kinds: Totals::of_shapes(profile),
         kind_weight: if has_shapes { 0 } else { KIND_WEIGHT },
+        parts,
+        halved: 0,
+        most: 2 * MOST_EVENTS,
     };
     let merged = (BUCKETS / parts).trailing_zeros();
     for id in samples.ids() {
@@ -163,11 +179,13 @@ pub fn changes(
             change,
         };
         if !is_still_live {
-            events.all.push(event(born, 1));
+            events.push(event(born, 1));
         }
-        events.all.extend(died.map(|died| event(died, -1)));
+        if let Some(died) = died {
+            events.push(event(died, -1));
+        }
     }
-    events.fit(profile, stacks, parts, limit, table)
+    events.fit(profile, stacks, limit, table)
 }
 
 impl Events {
@@ -176,23 +194,19 @@ impl Events {
         mut self,
         profile: &Profile,
         stacks: &Stacks<'_>,
-        parts: u32,
         limit: usize,
         table: &mut Table,
     ) -> Changes {
         let mut changes = Changes {
-            parts,
+            parts: 0,
             all: Vec::new(),
             merged: false,
             carried: false,
         };
-        self.all.sort_unstable();
-        let least = FEWEST_PARTS.min(parts);
+        self.add_up();
         while self.weight(limit) > limit {
-            if changes.parts > least {
-                changes.parts /= 2;
-                // The order stays.
-                self.all.iter_mut().for_each(|event| event.part /= 2);
+            if self.parts > FEWEST_PARTS {
+                self.halve();
             } else if !changes.merged {
                 changes.merged = true;
                 self.merge_kinds();
@@ -207,31 +221,57 @@ impl Events {
                 break;
             }
         }
+        changes.parts = self.parts;
         let mut classes: Vec<Option<u32>> = vec![None; self.kinds.len()];
         changes.all = self
-            .cells()
-            .map(|(event, change)| Change {
+            .all
+            .iter()
+            .map(|event| Change {
                 stack: event.stack,
                 type_id: event.type_id,
                 lifetime: event.lifetime,
                 class: *classes[event.kind as usize]
                     .get_or_insert_with(|| table.class(&self.kinds[event.kind as usize])),
                 part: event.part.into(),
-                change,
+                change: event.change,
             })
             .collect();
         changes
     }
 
-    /// The events with what changes in all in a part; those that change nothing are left out.
-    fn cells(&self) -> impl Iterator<Item = (&Event, i32)> {
-        let same = |one: &Event, other: &Event| {
-            key(one) == key(other) && (one.kind, one.part) == (other.kind, other.part)
-        };
-        self.all.chunk_by(same).filter_map(|equal| {
-            let change = equal.iter().map(|event| i32::from(event.change)).sum();
-            (change != 0).then_some((&equal[0], change))
-        })
+    fn push(&mut self, mut event: Event) {
+        if self.all.len() >= self.most {
+            self.add_up();
+            while self.all.len() > MOST_EVENTS && self.parts > FEWEST_PARTS {
+                self.halve();
+            }
+            // Each pass is paid for by as many events.
+            self.most = 2 * self.all.len().max(MOST_EVENTS);
+        }
+        event.part >>= self.halved;
+        self.all.push(event);
+    }
+
+    /// Makes one event of those that are equal but for their changes, in order, and forgets those without a change.
+    fn add_up(&mut self) {
+        self.all.sort_unstable();
+        self.all.dedup_by(|next, first| {
+            let is_same =
+                key(next) == key(first) && (next.kind, next.part) == (first.kind, first.part);
+            if is_same {
+                first.change += next.change;
+            }
+            is_same
+        });
+        self.all.retain(|event| event.change != 0);
+    }
+
+    /// Merges neighbouring parts of time.
+    fn halve(&mut self) {
+        self.parts /= 2;
+        self.halved += 1;
+        self.all.iter_mut().for_each(|event| event.part /= 2);
+        self.add_up();
     }
 
     /// As much as [records](super::records) weigh, and new kinds of samples more; counted up to just above a limit.
@@ -239,7 +279,7 @@ impl Events {
         let mut weight = 0;
         let mut last = None;
         let mut is_known = vec![false; self.kinds.len()];
-        for (event, _) in self.cells() {
+        for event in &self.all {
             weight += 1;
             let group = Some((key(event), event.kind));
             if group != last {
@@ -264,13 +304,14 @@ impl Events {
         for group in self.all.chunk_by_mut(|one, other| key(one) == key(other)) {
             let mut sum = Totals::default();
             for event in group.iter_mut() {
-                sum.add(&mean(&self.kinds[event.kind as usize]));
+                let each = mean(&self.kinds[event.kind as usize]);
+                sum.add(&times(&each, event.change.unsigned_abs()));
                 event.kind = kinds.len() as u32;
             }
             kinds.push(sum);
         }
         self.kinds = kinds;
-        self.all.sort_unstable();
+        self.add_up();
     }
 
     /// Lets the groups that are never large count as those of their nearest caller that has a large one below it. The large ones
@@ -302,13 +343,18 @@ impl Events {
                 stack = stacks.nodes[stack].parent.index();
             }
         }
+        // Parents come before their children.
+        let mut nearest = vec![0_u32; is_kept.len()];
+        for stack in 1..is_kept.len() {
+            nearest[stack] = match is_kept[stack] {
+                true => stack as u32,
+                false => nearest[stacks.nodes[stack].parent.index()],
+            };
+        }
         for &(_, first, end) in &groups[kept..] {
             for event in &mut self.all[first..end] {
-                let mut stack = event.stack as usize;
-                while !is_kept[stack] {
-                    stack = stacks.nodes[stack].parent.index();
-                }
-                (event.stack, event.type_id) = (stack as u32, smaller);
+                event.stack = nearest[event.stack as usize];
+                event.type_id = smaller;
             }
         }
         self.all.sort_unstable();
@@ -340,15 +386,29 @@ fn key(event: &Event) -> (u32, u32, u32) {
 
 /// What one sample of a sum adds.
 fn mean(sum: &Totals) -> Totals {
-    let samples = sum.samples.max(1) as f64;
-    let of = |moments: &crate::estimate::Moments| crate::estimate::Moments {
-        estimate: moments.estimate / samples,
-        seen: moments.seen / samples,
-        variance: moments.variance / samples,
-        third: moments.third / samples,
-    };
     Totals {
         samples: 1,
+        ..scaled(sum, 1.0 / sum.samples.max(1) as f64)
+    }
+}
+
+/// The sum over so many samples that add the same.
+fn times(each: &Totals, samples: u32) -> Totals {
+    Totals {
+        samples: samples.into(),
+        ..scaled(each, samples.into())
+    }
+}
+
+fn scaled(sum: &Totals, by: f64) -> Totals {
+    let of = |moments: &Moments| Moments {
+        estimate: moments.estimate * by,
+        seen: moments.seen * by,
+        variance: moments.variance * by,
+        third: moments.third * by,
+    };
+    Totals {
+        samples: sum.samples,
         bytes: of(&sum.bytes),
         allocations: of(&sum.allocations),
     }
