@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr};
 
 use nthbyte_heap::{Heap, HugePages, NOT_INTERESTED, Observer, Sample};
 use nthbyte_profile::event::{LostKind, Nanos};
+use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, SamplePoints};
-use nthbyte_session::process::READS_ARE_FORBIDDEN;
 use nthbyte_session::{Config, Outcome, RUNNING_ALREADY, Session, native, record_waiting};
 
 use crate::api::Gil;

@@ -41,7 +41,7 @@
 //!
 //! Each module uses only the modules below it.
 
-nthbyte_session::agent_allocator!();
+nthbyte_host::agent_allocator!();
 
 mod agent;
 mod api;

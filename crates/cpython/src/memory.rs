@@ -1,3 +1,3 @@
 //! Reads of the interpreter's memory.
 
-pub use nthbyte_session::process::{Plain, Probe, field};
+pub use nthbyte_host::process::{Plain, Probe, field};

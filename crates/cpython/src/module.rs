@@ -9,15 +9,16 @@ use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError};
 
+use nthbyte_host::process::host_images::HostImages;
+use nthbyte_host::process::image;
+use nthbyte_session::Config;
+use nthbyte_session::native;
+
 use crate::agent;
 use crate::api::{
     CompilerFlags, Gil, IGNORE_COOKIE, METH_NOARGS, METH_O, METH_VARARGS, MethodDef, PyObject,
 };
 use crate::recursion::without_calls_below;
-use nthbyte_session::Config;
-use nthbyte_session::native;
-use nthbyte_session::process::host_images::HostImages;
-use nthbyte_session::process::image;
 
 /// `PyModuleDef` of `Include/moduleobject.h`.
 #[repr(C)]

@@ -44,7 +44,7 @@ pub fn panic_after(calls: u32) {
 /// From now on, lets the agent's allocations of the numbers `first` to `end` - 1 fail. Returns the number of allocations
 /// since the last call.
 pub fn fail_allocations(first: u64, end: u64) -> u64 {
-    nthbyte_session::failing::fail(first, end)
+    nthbyte_host::memory::failing::fail(first, end)
 }
 
 /// Called at each entry point, inside the code that catches panics.

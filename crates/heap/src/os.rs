@@ -5,18 +5,8 @@ use crate::geometry::{ARENA_SIZE, SMALLEST_OS_PAGE};
 use core::ffi::{c_int, c_void};
 use core::ptr::{NonNull, null_mut};
 
-/// Calls a function that may change `errno`, and restores `errno`.
-#[inline]
-pub fn keep_errno<T>(call: impl FnOnce() -> T) -> T {
-    // SAFETY: the address of this thread's `errno` is valid as long as the thread runs.
-    unsafe {
-        let errno = libc::__errno_location();
-        let before = *errno;
-        let result = call();
-        *errno = before;
-        result
-    }
-}
+pub use nthbyte_host::keep_errno;
+pub use nthbyte_host::memory::page_size;
 
 /// Maps `size` bytes of zeroes, or returns `None` when there is no memory.
 ///
@@ -211,12 +201,6 @@ pub unsafe fn purge(address: *mut u8, size: usize) {
         // SAFETY: by the caller; the kernel would round `whole` up, but it is a multiple of a page.
         unsafe { advise(address.add(skip), whole, libc::MADV_DONTNEED) };
     }
-}
-
-/// The size of an OS page, in bytes.
-pub fn page_size() -> usize {
-    // SAFETY: no preconditions; it does not fail for this name.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(ARENA_SIZE)
 }
 
 /// The offset of the first whole OS page from the start of a range, and the size of all whole OS

@@ -6,9 +6,10 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-use nthbyte_session::native::Kind;
+use nthbyte_host::memory::{SMALLEST_PAGE, page_size};
+use nthbyte_host::preload::Kind;
 
-use crate::calls::{PAGE, enlarged, record};
+use crate::calls::{enlarged, record};
 use crate::functions::Function;
 use crate::replaced::{self, next};
 use crate::thread::{self, Busy};
@@ -100,15 +101,10 @@ with_pages! {
     pvalloc = Pvalloc, |size| size.checked_next_multiple_of(page_size());
 }
 
-fn page_size() -> usize {
-    // SAFETY: no preconditions.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(PAGE)
-}
-
 /// The block of a request that is sampled. `None` if it is not, or if there is no memory.
 unsafe fn sampled(alignment: usize, size: usize, caller: usize) -> Option<*mut c_void> {
     let Some(replaced) = replaced::functions() else {
-        return (alignment <= PAGE).then(|| early::allocate(size));
+        return (alignment <= SMALLEST_PAGE).then(|| early::allocate(size));
     };
     // The replaced function decides what other alignments mean.
     let memalign = replaced.memalign.filter(|_| alignment.is_power_of_two())?;

@@ -12,7 +12,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use nthbyte_session::native::Kind;
+use nthbyte_host::preload::Kind;
 
 use crate::calls::{self, pass_on_unless_in_page, record_block};
 use crate::entry::with_caller;

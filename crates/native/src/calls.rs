@@ -4,20 +4,19 @@
 //! it, so there a small request is enlarged to [`LEAST`] if it is sampled, and `free` sees in that word that a smaller block
 //! is not sampled. Blocks of `LEAST` bytes or more lie where they would lie without this library.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::mem::offset_of;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::Relaxed;
 
+use nthbyte_host::preload::{Kind, NOT_INTERESTED, Request};
+use nthbyte_host::{keep_errno, set_errno};
 use nthbyte_requests::blocks::BLOCKS;
-use nthbyte_session::native::{Kind, NOT_INTERESTED, Request};
 
 use crate::replaced::{REPLACED, Replaced};
 use crate::thread::{self, Busy, Thread};
 use crate::{early, interface, mappings, replaced, sampler};
 
-/// The smallest OS page of this processor.
-pub const PAGE: usize = 4096;
 /// The smallest sampled block, in bytes, where `free` knows a block's size. glibc's `free` of a smaller one takes some
 /// nanoseconds: it keeps blocks of up to 1,032 bytes as they are, in lists of the thread. That of a larger one looks at the
 /// block's neighbours, and takes ten times as long as a look at the filter.
@@ -132,8 +131,7 @@ pub unsafe extern "C" fn calloc_in_look_up(count: usize, each: usize) -> *mut c_
 
 /// A request whose size overflows.
 pub unsafe extern "C" fn too_large() -> *mut c_void {
-    // SAFETY: a thread has one `errno`.
-    unsafe { *libc::__errno_location() = libc::ENOMEM };
+    set_errno(libc::ENOMEM);
     null_mut()
 }
 
@@ -310,15 +308,4 @@ pub fn report_freed(token: u64) {
     // SAFETY: the calling thread's state.
     let _busy = unsafe { Busy::begin(thread::current()) };
     keep_errno(|| interface::freed(token));
-}
-
-/// Calls `work`, which may change `errno`.
-pub fn keep_errno(work: impl FnOnce()) {
-    // SAFETY: a thread has one `errno`.
-    unsafe {
-        let place: *mut c_int = libc::__errno_location();
-        let before = *place;
-        work();
-        *place = before;
-    }
 }

@@ -9,30 +9,37 @@ use std::ptr::null_mut;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use nthbyte_host::memory::SMALLEST_PAGE;
 use nthbyte_requests::blocks::BLOCKS;
 
-const PAGE: usize = 4096;
 /// A dynamic linker that allocates at each look-up of a name needs some dozens. Unused ones take no memory.
 const PAGES: usize = 128;
 
 #[repr(C, align(4096))]
-struct Pages(UnsafeCell<[u8; PAGE * PAGES]>);
+struct Pages(UnsafeCell<[u8; SMALLEST_PAGE * PAGES]>);
 
 // SAFETY: each page is given to one caller.
 unsafe impl Sync for Pages {}
 
-static MEMORY: Pages = Pages(UnsafeCell::new([0; PAGE * PAGES]));
+static MEMORY: Pages = Pages(UnsafeCell::new([0; SMALLEST_PAGE * PAGES]));
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// A block of zeroes; null if there is no room.
 pub fn allocate(size: usize) -> *mut c_void {
-    let pages = size.div_ceil(PAGE).max(1);
+    let pages = size.div_ceil(SMALLEST_PAGE).max(1);
     let first = USED.fetch_add(pages.min(PAGES + 1), Relaxed);
     if first.saturating_add(pages) > PAGES {
         return null_mut();
     }
     // SAFETY: the offset is inside of the memory.
-    let block = unsafe { MEMORY.0.get().cast::<u8>().add(first * PAGE).cast() };
+    let block = unsafe {
+        MEMORY
+            .0
+            .get()
+            .cast::<u8>()
+            .add(first * SMALLEST_PAGE)
+            .cast()
+    };
     BLOCKS.pages.add(block);
     block
 }
@@ -55,7 +62,7 @@ pub unsafe fn resize(block: *mut c_void, size: usize) -> *mut c_void {
 /// Whether a block was allocated here; then the number of bytes from its start that can be read.
 pub fn readable(block: *const c_void) -> Option<usize> {
     let offset = (block as usize).wrapping_sub(MEMORY.0.get() as usize);
-    (offset < PAGE * PAGES).then(|| PAGE * PAGES - offset)
+    (offset < SMALLEST_PAGE * PAGES).then(|| SMALLEST_PAGE * PAGES - offset)
 }
 
 #[cfg(test)]
@@ -64,9 +71,9 @@ mod tests {
 
     #[test]
     fn free_searches_for_each_block() {
-        for size in [1, PAGE, 3 * PAGE] {
+        for size in [1, SMALLEST_PAGE, 3 * SMALLEST_PAGE] {
             let block = allocate(size);
-            assert_eq!(block as usize % PAGE, 0);
+            assert_eq!(block as usize % SMALLEST_PAGE, 0);
             assert!(BLOCKS.pages.may_have(block));
             assert!(readable(block).is_some_and(|bytes| bytes >= size));
             // SAFETY: the blocks have the sizes that were asked for.
@@ -76,6 +83,6 @@ mod tests {
                 assert!(larger != block.cast() && (0..size).all(|at| larger.add(at).read() == 7));
             }
         }
-        assert!(allocate(PAGES * PAGE).is_null());
+        assert!(allocate(PAGES * SMALLEST_PAGE).is_null());
     }
 }

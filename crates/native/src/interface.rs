@@ -1,13 +1,14 @@
-//! What an agent calls: see [`nthbyte_session::native`].
+//! What an agent calls: see [`nthbyte_host::preload`].
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use nthbyte_session::native::{
+use nthbyte_host::AtomicFn;
+use nthbyte_host::memory::close_reserve;
+use nthbyte_host::preload::{
     Interface, MOST_RANGES, NOT_INTERESTED, Observer, Request, Settings, VERSION,
 };
-use nthbyte_session::process::image;
-use nthbyte_session::{AtomicFn, close_reserve};
+use nthbyte_host::process::image;
 
 use crate::{mappings, replaced, sampler, thread};
 

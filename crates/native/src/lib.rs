@@ -19,7 +19,7 @@
 //! # What the caller must do
 //!
 //! - Preload this library, or load it and attach it. It has an effect only while an agent is connected
-//!   ([`nthbyte_session::native`]).
+//!   ([`nthbyte_host::preload`]).
 //! - Never unload it.
 //!
 //! # What this crate guarantees
@@ -56,7 +56,7 @@
 #![cfg_attr(test, allow(dead_code))]
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
-nthbyte_session::agent_allocator!();
+nthbyte_host::agent_allocator!();
 
 mod aligned;
 #[cfg(not(test))]

@@ -13,11 +13,12 @@ use std::ffi::c_void;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use nthbyte_host::keep_errno;
+use nthbyte_host::preload::{Kind, LAZY, NOT_INTERESTED};
+use nthbyte_host::process::image;
 use nthbyte_requests::blocks::BLOCKS;
-use nthbyte_session::native::{Kind, LAZY, NOT_INTERESTED};
-use nthbyte_session::process::image;
 
-use crate::calls::{forget, keep_errno, record, report_freed};
+use crate::calls::{forget, record, report_freed};
 use crate::functions::Function;
 use crate::replaced::{REPLACED, next};
 use crate::thread::{self, Busy, Thread};

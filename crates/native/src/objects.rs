@@ -4,18 +4,14 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::ops::{ControlFlow, Range};
 use std::ptr::null_mut;
 
+use nthbyte_host::memory::{SMALLEST_PAGE, page_size};
+use nthbyte_host::process::dynamic_section::{DynamicTables, Relocation, Symbol, for_each_entry};
 use object::LittleEndian;
 use object::elf::{
     DF_SYMBOLIC, DT_DEBUG, DT_FLAGS, DT_NEEDED, DT_SYMBOLIC, ELFMAG, FileHeader64, PF_X,
     PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD, ProgramHeader64, R_X86_64_64, R_X86_64_GLOB_DAT,
     R_X86_64_JUMP_SLOT, SHN_UNDEF, STT_FUNC, STV_DEFAULT,
 };
-
-use nthbyte_session::process::dynamic_section::{
-    DynamicTables, Relocation, Symbol, for_each_entry,
-};
-
-use crate::calls::PAGE;
 
 /// A loaded program or library.
 pub struct Object {
@@ -143,7 +139,7 @@ impl Object {
             let size = size_of::<ProgramHeader64<LittleEndian>>();
             if header.e_ident.magic != ELFMAG
                 || usize::from(header.e_phentsize.get(LittleEndian)) != size
-                || offset.saturating_add(count * size) > PAGE
+                || offset.saturating_add(count * size) > SMALLEST_PAGE
             {
                 return None;
             }
@@ -179,7 +175,9 @@ impl Object {
                     }
                 }
                 PT_DYNAMIC => object.dynamic = there,
-                PT_GNU_RELRO => object.relro = there.start & !(PAGE - 1)..there.end & !(PAGE - 1),
+                PT_GNU_RELRO => {
+                    object.relro = there.start & !(page_size() - 1)..there.end & !(page_size() - 1)
+                }
                 _ => {}
             }
         }

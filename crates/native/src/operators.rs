@@ -17,7 +17,7 @@ use std::arch::naked_asm;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nthbyte_session::native::Kind;
+use nthbyte_host::preload::Kind;
 
 use crate::calls::pass_on_unless_in_page;
 use crate::functions::Function;

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
-use nthbyte_session::process::image;
+use nthbyte_host::process::image;
 
 use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS};
 use crate::{calls, definitions, sampler, thread};

@@ -4,7 +4,9 @@ use std::ffi::c_void;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use crate::calls::PAGE;
+use nthbyte_host::errno;
+use nthbyte_host::memory::page_size;
+
 use crate::objects::Object;
 
 /// No page begins at this address.
@@ -44,7 +46,7 @@ impl<'a> SlotPages<'a> {
     /// # Safety
     /// The slot is the object's, which stays loaded, and no other thread has [`SlotPages`].
     pub unsafe fn replace(&mut self, slot: *mut usize, old: usize, new: usize) -> bool {
-        let page = slot as usize & !(PAGE - 1);
+        let page = slot as usize & !(page_size() - 1);
         let is_open = page == self.open || page == self.writable;
         if !is_open && !self.open(page, slot as usize) {
             return false;
@@ -72,15 +74,14 @@ impl<'a> SlotPages<'a> {
         let opened = unsafe {
             libc::mprotect(
                 page as *mut c_void,
-                PAGE,
+                page_size(),
                 libc::PROT_READ | libc::PROT_WRITE,
             ) == 0
         };
         if opened {
             self.open = page;
         } else {
-            // SAFETY: a thread has one `errno`.
-            self.was_short |= unsafe { *libc::__errno_location() } == libc::ENOMEM;
+            self.was_short |= errno() == libc::ENOMEM;
         }
         opened
     }
@@ -88,7 +89,7 @@ impl<'a> SlotPages<'a> {
     fn close(&mut self) {
         if self.open != NONE {
             // SAFETY: as in `open`.
-            unsafe { libc::mprotect(self.open as *mut c_void, PAGE, libc::PROT_READ) };
+            unsafe { libc::mprotect(self.open as *mut c_void, page_size(), libc::PROT_READ) };
             self.open = NONE;
         }
     }
@@ -118,7 +119,7 @@ fn is_writable(word: usize) -> Option<bool> {
         );
         match result {
             0.. => Some(true),
-            _ if *libc::__errno_location() == libc::EFAULT => Some(false),
+            _ if errno() == libc::EFAULT => Some(false),
             _ => None,
         }
     }

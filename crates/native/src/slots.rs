@@ -31,6 +31,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
+use nthbyte_host::keep_errno;
+
 use crate::definitions::{self, linker};
 use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS};
 use crate::handles::{self, UNLOADED};
@@ -38,7 +40,7 @@ use crate::objects::{self, Object, Slot, gnu_hash, table_of_handle};
 use crate::replaced::FOUND;
 use crate::slot_pages::SlotPages;
 use crate::turn::Turn;
-use crate::{bundled, calls, entry, operators, replaced, turn};
+use crate::{bundled, entry, operators, replaced, turn};
 
 /// The address of this library's own function.
 fn own(function: Function) -> usize {
@@ -192,7 +194,7 @@ pub unsafe fn follow(handle: *mut c_void) {
     unsafe {
         let table = table_of_handle(handle);
         if table != 0 && Known::is_done(table) == Some(false) {
-            calls::keep_errno(|| {
+            keep_errno(|| {
                 if objects::is_apart(handle) {
                     Known::with(|known| known.remember(table));
                 } else {

@@ -10,9 +10,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize};
 use std::time::Duration;
 
-use nthbyte_session::{monotonic_nanos, uncancelled};
+use nthbyte_host::clock::monotonic_nanos;
+use nthbyte_host::keep_errno;
+use nthbyte_host::threads::uncancelled;
 
-use crate::calls::keep_errno;
 use crate::thread;
 
 /// The thread that has the turn, by [`thread::current`]; one more if it has it for a fork; 0 if none has.

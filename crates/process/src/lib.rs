@@ -19,8 +19,8 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use nthbyte_profile::Method;
 use nthbyte_profile::event::NodeId;
+use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
 use nthbyte_session::native::Placed;
-use nthbyte_session::process::READS_ARE_FORBIDDEN;
 use nthbyte_session::{Config, Host, Outcome, Recording, Session, native, termination};
 
 /// Signals that end a program when a user stops it. The profile is completed first, as at SIGTERM.

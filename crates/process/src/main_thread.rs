@@ -11,8 +11,9 @@ use std::ptr::null_mut;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use nthbyte_session::process::ThreadList;
-use nthbyte_session::{BlockedSignals, is_writer_thread, native};
+use nthbyte_host::process::ThreadList;
+use nthbyte_host::threads::{BlockedSignals, is_writer_thread};
+use nthbyte_session::native;
 
 use crate::unless_held;
 

@@ -8,9 +8,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use nthbyte_host::process::for_each_name;
 use nthbyte_profile::{claim, names};
 use nthbyte_session::Outcome;
-use nthbyte_session::process::for_each_name;
 
 const STDERR: i32 = 2;
 /// Descriptors from here on are out of the program's way.

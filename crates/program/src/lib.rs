@@ -33,7 +33,7 @@
 #![cfg_attr(test, allow(dead_code))]
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
-nthbyte_session::agent_allocator!();
+nthbyte_host::agent_allocator!();
 
 mod agent;
 mod end_line;

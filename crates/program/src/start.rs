@@ -4,9 +4,10 @@ use std::ffi::{c_char, c_int};
 use std::panic::catch_unwind;
 use std::sync::OnceLock;
 
+use nthbyte_host::threads::uncancelled;
 use nthbyte_process::main_thread;
 use nthbyte_profile::claim::{Claim, Replaced};
-use nthbyte_session::{Outcome, guarded, uncancelled};
+use nthbyte_session::{Outcome, guarded};
 
 use crate::agent;
 use crate::end_line::{EndLine, explain};

@@ -12,15 +12,15 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use nthbyte_host::BoundedLock;
 use nthbyte_profile::event::{
     Allocation, Code, CodeId, Collection, CollectionKind, FrameKind, LabelSetId, Lines, LostKind,
     Memory, Nanos, Node, NodeId, SourceId, Survival, TypeId,
 };
 use nthbyte_profile::{Distances, Method, Source};
-
-use crate::bounded_lock::BoundedLock;
-use crate::host::HOST;
 use nthbyte_session::{Config, Counted, KeyMap, Outcome, PerEpoch, Recording, Session, guarded};
+
+use crate::host::HOST;
 
 struct Sampling {
     session: Session,

@@ -49,12 +49,11 @@
 //! All code inside the collector's functions runs with the interpreter's lock held. So there is one engine, without
 //! locks of its own. It does not unwind through PyPy's frames, does not wait, and calls no Python code.
 
-nthbyte_session::agent_allocator!();
+nthbyte_host::agent_allocator!();
 
 pub mod gc_hooks;
 
 mod binary;
-mod bounded_lock;
 mod collector;
 mod control;
 mod gil_trap;

@@ -16,8 +16,10 @@ use std::ffi::c_void;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The logarithm of the size of an OS page.
-pub const PAGE_SHIFT: u32 = 12;
+use nthbyte_host::memory::SMALLEST_PAGE;
+
+/// The logarithm of the size of the smallest OS page.
+pub const PAGE_SHIFT: u32 = SMALLEST_PAGE.trailing_zeros();
 const PLACES: usize = 1 << (u32::BITS - PAGE_SHIFT);
 
 /// Counts of blocks, by the page in which they begin. As machine code reads them: one byte each, at

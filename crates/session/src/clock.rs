@@ -1,5 +1,6 @@
 //! The session's clock.
 
+use nthbyte_host::clock::monotonic_nanos;
 use nthbyte_profile::event::Nanos;
 
 /// `CLOCK_MONOTONIC`, counted from the session's start. A reading costs about 25 ns.
@@ -18,14 +19,14 @@ impl Clock {
     }
 
     /// A clock that reads zero at this raw `CLOCK_MONOTONIC` reading in nanoseconds.
-    pub(crate) const fn started_at(monotonic_nanos: u64) -> Self {
+    pub const fn started_at(monotonic_nanos: u64) -> Self {
         Self {
             start: monotonic_nanos,
         }
     }
 
     /// The raw `CLOCK_MONOTONIC` reading at which this clock reads zero.
-    pub(crate) const fn start_nanos(self) -> u64 {
+    pub const fn start_nanos(self) -> u64 {
         self.start
     }
 
@@ -41,39 +42,4 @@ impl Clock {
     pub const fn at(self, monotonic_nanos: u64) -> Nanos {
         Nanos(monotonic_nanos.saturating_sub(self.start))
     }
-}
-
-/// A raw reading of `CLOCK_MONOTONIC` in nanoseconds. Safe in a signal handler.
-#[inline]
-pub fn monotonic_nanos() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is a valid place for the result. The clock always exists, so the call cannot fail.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
-}
-
-/// The CPU clock of a thread of this process (`MAKE_THREAD_CPUCLOCK` of the kernel's `posix-timers.h`).
-pub(crate) const fn cpu_clock_of(thread: i32) -> libc::clockid_t {
-    const PER_THREAD: i32 = 4;
-    const SCHEDULED_TIME: i32 = 2;
-    (!thread << 3) | PER_THREAD | SCHEDULED_TIME
-}
-
-/// CPU time of a thread in nanoseconds; `None` if it has ended. Safe in a signal handler.
-pub(crate) fn thread_cpu(thread: i32) -> Option<u64> {
-    read(cpu_clock_of(thread))
-}
-
-/// A clock in nanoseconds; `None` if its thread has ended.
-pub(crate) fn read(clock: libc::clockid_t) -> Option<u64> {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: a valid place for the answer.
-    let asked = unsafe { libc::clock_gettime(clock, &raw mut time) };
-    (asked == 0).then(|| time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned())
 }

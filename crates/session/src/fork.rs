@@ -23,14 +23,15 @@
 //!   its threads takes memory that may be sampled.
 
 use std::sync::Once;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::cancellation::uncancelled;
-use crate::exit;
+use nthbyte_host::threads::uncancelled;
+use nthbyte_host::{exit, keep_errno};
+
+use crate::begin::let_writer_run;
 use crate::guard::guarded;
 use crate::missing;
-use crate::recording::begin_with_lock;
 use crate::registry::{self, Slot};
 use crate::termination;
 use crate::ticks::TICKS;
@@ -58,46 +59,10 @@ pub fn forks() -> u64 {
     FORKS.load(Relaxed)
 }
 
-/// Counts the forks that lead to this process: a child has one more than its parent.
-static GENERATION: AtomicU32 = AtomicU32::new(0);
-
-/// Identifies a process, so that a child knows that what its memory says of timers and the like is about its parent's.
-///
-/// The number alone does not suffice: a child in a new PID namespace may have the same one as its parent. Nor do forks:
-/// the C library does not know of all of them (`clone`, `_Fork`). Only a child of both kinds is taken for its parent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcessIdentity {
-    number: u32,
-    pub(crate) generation: u32,
-}
-
-impl ProcessIdentity {
-    /// The identity of this process. The first call counts forks from then on, if no session has begun.
-    #[must_use]
-    pub fn of_this() -> Self {
-        watch();
-        Self {
-            number: std::process::id(),
-            generation: GENERATION.load(Relaxed),
-        }
-    }
-}
-
 /// Whether a session of this process has a profile: the child of a fork has none before its first recording.
 #[must_use]
 pub fn has_profile() -> bool {
     registry::slots().any(|slot| slot.is_running() && !slot.fork.is_child())
-}
-
-/// Starts the writer thread that a fork has stopped. If a thread is inside a recording for long, its next one starts the
-/// writer thread.
-pub fn let_writer_run() {
-    for slot in registry::slots().filter(|slot| slot.is_running()) {
-        // If another thread has the lock, its next recording starts the thread.
-        if slot.fork.let_writer_run() && slot.lock.acquire() {
-            drop(begin_with_lock(slot, None));
-        }
-    }
 }
 
 extern "C" fn before_fork() {
@@ -111,22 +76,17 @@ extern "C" fn after_fork_in_parent() {
     TICKS.after_fork_in_parent();
     registry::slots().for_each(|slot| slot.after_fork_in_parent());
     // If the fork has failed, `errno` says why.
-    // SAFETY: the address of this thread's `errno` is valid as long as the thread runs.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    let before = unsafe { errno.read() };
-    guarded(|| {
-        let are_counted = |slot: &Slot| slot.is_running() && slot.host.host.counts_threads();
-        if !registry::slots().any(are_counted) {
-            uncancelled(let_writer_run);
-        }
+    keep_errno(|| {
+        guarded(|| {
+            let are_counted = |slot: &Slot| slot.is_running() && slot.host.host.counts_threads();
+            if !registry::slots().any(are_counted) {
+                uncancelled(let_writer_run);
+            }
+        });
     });
-    // SAFETY: as above.
-    unsafe { errno.write(before) };
 }
 
 extern "C" fn after_fork_in_child() {
-    GENERATION.fetch_add(1, Relaxed);
     missing::after_fork_in_child();
     termination::after_fork_in_child();
     exit::after_fork_in_child();

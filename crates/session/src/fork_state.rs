@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::lock::Holder;
-use crate::sync::AtomicU64;
+use nthbyte_host::lock::Holder;
+use nthbyte_host::sync::AtomicU64;
 
 /// How long the writer thread stays stopped after the first recording since a fork, in nanoseconds, if the host does not
 /// say before that that it may run.

@@ -7,8 +7,8 @@
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use crate::process::Identity;
-use crate::sync::{AtomicPtr, constant};
+use nthbyte_host::process::Identity;
+use nthbyte_host::sync::{AtomicPtr, constant};
 
 const STDERR: i32 = 2;
 

@@ -13,9 +13,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use nthbyte_host::sync::{AtomicPtr, AtomicU8, AtomicU32, constant};
 use nthbyte_profile::Missing;
-
-use crate::sync::{AtomicPtr, AtomicU8, AtomicU32, constant};
 
 /// The longest reason that is kept, in bytes.
 const LONGEST: usize = 512;

@@ -19,26 +19,21 @@
 //! The same holds for a thread that already holds the lock: in a signal handler, or in an allocation of the recorder's
 //! own where the host samples `malloc`. Each such event is counted as lost.
 
-use std::ops::Range;
 use std::sync::atomic::Ordering::Release;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use nthbyte_host::exit;
+use nthbyte_host::threads::uncancelled;
 use nthbyte_profile::event::{LostKind, Nanos};
-use nthbyte_profile::{Composition, Meta};
 
-use crate::cancellation::uncancelled;
-use crate::config::Config;
-use crate::guard;
-use crate::host::Host;
-use crate::keeper::Keeper;
+use crate::begin::{begin_with_lock, child_has_memory};
 use crate::outcome::{Counted, INTERNAL_ERROR, Outcome};
-use crate::recorder::Recorder;
-use crate::recording::{self, Recording, begin_with_lock, child_has_memory};
-use crate::registry::{self, AnyHost, Slot, Status};
+use crate::recording::Recorder;
+use crate::recording::Recording;
+use crate::registry::Slot;
+use crate::session_state::Status;
+use crate::termination;
 use crate::writer::LONGEST_WAIT;
-use crate::{
-    backlog, exit, fork, last_line, missing, native, preload, reserve, ring, termination, touched,
-};
 
 /// The error of a start while there is a session.
 pub const RUNNING_ALREADY: &str = "nthbyte is running already; call nthbyte.stop() first";
@@ -56,47 +51,12 @@ impl std::fmt::Debug for Slot {
 }
 
 impl Session {
-    /// Opens the profile and starts the writer thread. The session asks `host` for what it does not know itself.
-    ///
-    /// # Errors
-    /// One line that says why the file could not be opened or the thread could not be started.
-    pub fn start<H: Host>(config: &Config, meta: Meta, host: &'static H) -> Result<Self, String> {
-        Self::start_with(config, meta, AnyHost::of(host))
-    }
-
-    fn start_with(config: &Config, meta: Meta, host: AnyHost) -> Result<Self, String> {
-        fork::watch();
-        preload::find_busy_counter(host.host.busy_counter());
-        if !reserve::has(ring::first_bytes(&meta, config.auto)) {
-            return Err("no memory for a session; raise the memory limit".to_owned());
-        }
-        reserve::close_reserve();
-        let session = Self {
-            slot: registry::claim(host),
-        };
-        let slot = session.slot;
-        slot.reset();
-        let recorder = Recorder::start(slot, config, meta)?;
-        if !slot.lock.acquire() {
-            return Err("an earlier session has not ended".to_owned());
-        }
-        // SAFETY: the lock was acquired; the borrow ends here.
-        unsafe { *slot.recorder() = Some(recorder) };
-        guard::reset();
-        missing::begin();
-        last_line::prepare(config.line_at_signal.as_deref());
-        termination::watch(host.host.ending_signals());
-        slot.set_status(Status::Running);
-        slot.lock.release();
-        Ok(session)
-    }
-
     /// The memory of the session.
     pub(crate) const fn slot(&self) -> &'static Slot {
         self.slot
     }
 
-    /// Another handle of the session in a slot. The caller does not drop it.
+    /// A handle of the session in a slot. One of them is dropped.
     pub(crate) const fn of_slot(slot: &'static Slot) -> Self {
         Self { slot }
     }
@@ -255,46 +215,5 @@ impl Drop for Session {
         }
         let _ = self.finish(None);
         self.slot.give_back();
-    }
-}
-
-impl<H: Host> Keeper for H {
-    fn prepare(&self) {
-        Host::prepare(self);
-    }
-
-    fn keep(&self) -> Option<Duration> {
-        recording::decide_if_idle();
-        backlog::keep(self)
-    }
-
-    fn record_waiting(&self) -> bool {
-        backlog::record_with_room(self)
-    }
-
-    fn look(&self, now: Nanos, all: bool) -> bool {
-        touched::look(now, all)
-    }
-
-    fn begin_in_child(&self) {
-        Host::begin_in_child(self);
-    }
-
-    fn set_native_period(&self, period: u64) {
-        if native::is_recorded() {
-            Host::set_native_period(self, period);
-        }
-    }
-
-    fn arenas(&self, visit: &mut dyn FnMut(Range<usize>)) {
-        Host::arenas(self, visit);
-    }
-
-    fn own_memory(&self, visit: &mut dyn FnMut(Range<usize>)) {
-        Host::own_memory(self, visit);
-    }
-
-    fn account(&self, composition: &mut Composition, is_thorough: bool) {
-        Host::account(self, composition, is_thorough);
     }
 }

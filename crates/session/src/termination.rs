@@ -16,10 +16,11 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use nthbyte_host::keep_errno;
+use nthbyte_host::sync::{AtomicI32, AtomicPtr, AtomicU32, constant, sleep_millisecond};
+use nthbyte_host::threads::{self, Sleeper};
+
 use crate::last_line;
-use crate::os_thread;
-use crate::sleeper::Sleeper;
-use crate::sync::{AtomicI32, AtomicPtr, AtomicU32, constant, sleep_millisecond};
 
 /// How long the handler waits for the writer thread in any case, in milliseconds.
 const LONG_WAIT: u32 = 1000;
@@ -187,10 +188,11 @@ fn replace(signal: libc::c_int, old: libc::sighandler_t, new: libc::sighandler_t
 
 /// The handler. All that it calls is safe in a signal handler.
 extern "C" fn terminated(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the address of this thread's `errno` is valid as long as the thread runs.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    let before = unsafe { errno.read() };
+    keep_errno(|| terminate(signal, info));
+}
+
+/// Completes the profile and ends the process, or sends the signal again.
+fn terminate(signal: libc::c_int, info: *mut libc::siginfo_t) {
     if process() == PROCESS.load(Relaxed) {
         request(signal);
         let must_end = is_called(signal) || {
@@ -198,8 +200,6 @@ extern "C" fn terminated(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mu
             unsafe { is_own((*info).si_code, || (*info).si_pid()) }
         };
         if !(must_end || wait(WAIT_AT_ONCE) || has_waited_enough()) && repeat(signal) {
-            // SAFETY: as above.
-            unsafe { errno.write(before) };
             return;
         }
         wait(u32::MAX);
@@ -207,11 +207,8 @@ extern "C" fn terminated(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mu
     }
     remove();
     set_default(signal);
-    // SAFETY: the signal is blocked until this handler returns; then its default ends the process.
-    unsafe {
-        libc::raise(signal);
-        errno.write(before);
-    }
+    // SAFETY: the signal is blocked until the handler returns; then its default ends the process.
+    unsafe { libc::raise(signal) };
 }
 
 /// Whether a handler of the program's has called this one, which it has found and replaced. It does so once, and may pass
@@ -264,7 +261,7 @@ fn repeat(signal: libc::c_int) -> bool {
 /// Asks the writer thread to complete the profile.
 fn request(ending: i32) {
     if WAITED.load(Relaxed) == 0 {
-        USED_BEFORE.store(os_thread::cpu_millis(), Relaxed);
+        USED_BEFORE.store(threads::cpu_millis(), Relaxed);
     }
     REQUESTED.store(ending, Release);
     // SAFETY: a sleeper is never freed. Another writer thread, of an earlier session, sees the request after its nap.
@@ -286,7 +283,7 @@ fn has_waited_enough() -> bool {
     waited >= LONG_WAIT
         && is_long_enough(
             waited,
-            os_thread::cpu_millis().saturating_sub(USED_BEFORE.load(Relaxed)),
+            threads::cpu_millis().saturating_sub(USED_BEFORE.load(Relaxed)),
         )
 }
 

@@ -3,8 +3,8 @@
 use std::iter::Peekable;
 use std::sync::Arc;
 
+use nthbyte_host::process::Probe;
 use nthbyte_profile::event::NodeId;
-use nthbyte_session::process::Probe;
 use nthbyte_session::{Recording, native};
 
 use crate::interrupted::{Interrupted, RED_ZONE};

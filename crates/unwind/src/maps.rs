@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use nthbyte_session::process::MapsLine;
+use nthbyte_host::process::MapsLine;
 
 /// The kernel's code in each process: `clock_gettime`, for example.
 pub(crate) const VDSO: &str = "[vdso]";

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use framehop::x86_64::UnwinderX86_64;
 use framehop::{Module, MustNotAllocateDuringUnwind, Unwinder as _};
-use nthbyte_session::process::Probe;
+use nthbyte_host::process::Probe;
 
 use crate::image::{Bytes, Image};
 use crate::maps::{self, Mapping};

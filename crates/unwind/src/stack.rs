@@ -15,7 +15,8 @@
 
 use std::ops::Range;
 
-use nthbyte_session::process::Probe;
+use nthbyte_host::memory::SMALLEST_PAGE;
+use nthbyte_host::process::Probe;
 
 use crate::bounds;
 
@@ -23,8 +24,6 @@ use crate::bounds;
 pub(crate) const CHUNK: usize = 32 << 10;
 /// What is read if nothing is known of the stack: the part of some thirty frames.
 const USUAL: usize = 6 << 10;
-/// The kernel reads memory by OS pages.
-const PAGE: usize = 4096;
 pub(crate) type Words = [u64; CHUNK / 8];
 /// No other mapping is nearer to the end of the main thread's stack: the least gap that the kernel leaves below it.
 const MAIN_STACK: usize = 128 << 20;
@@ -113,7 +112,8 @@ impl Chunk {
         } else {
             USUAL
         };
-        let whole = (address % PAGE + wanted).next_multiple_of(PAGE) - address % PAGE;
+        let whole = (address % SMALLEST_PAGE + wanted).next_multiple_of(SMALLEST_PAGE)
+            - address % SMALLEST_PAGE;
         self.reads += 1;
         self.start = address;
         // SAFETY: these are the bytes of the words.
@@ -137,7 +137,7 @@ impl<'a> Stack<'a> {
                 pointer..main_end
             } else {
                 bounds::own_stack(pointer)
-                    .unwrap_or_else(|| pointer..pointer.next_multiple_of(PAGE))
+                    .unwrap_or_else(|| pointer..pointer.next_multiple_of(SMALLEST_PAGE))
             },
             memory,
             chunk,
@@ -210,7 +210,7 @@ mod tests {
         };
         let words = vec![7_u64; 64 << 10];
         // The last words of a page, which need no call.
-        let start = (words.as_ptr() as usize).next_multiple_of(PAGE) + PAGE - 16;
+        let start = (words.as_ptr() as usize).next_multiple_of(SMALLEST_PAGE) + SMALLEST_PAGE - 16;
         let mut chunk = Chunk::default();
         // Two OS pages, six, and more than are read at a time.
         for (length, first, then) in [(5000, 1, 1), (24_000, 4, 1), (200_000, 28, 25)] {
@@ -226,7 +226,7 @@ mod tests {
         for _ in 0..12 {
             assert_eq!(walk(start, 1000, memory, &mut chunk), 1);
         }
-        assert!(chunk.length <= 3 * PAGE, "{}", chunk.length);
+        assert!(chunk.length <= 3 * SMALLEST_PAGE, "{}", chunk.length);
     }
 
     /// A word that a wrong rule leads to.
@@ -236,7 +236,7 @@ mod tests {
             return;
         };
         let words = vec![7_u64; 64 << 10];
-        let start = (words.as_ptr() as usize).next_multiple_of(PAGE) as u64;
+        let start = (words.as_ptr() as usize).next_multiple_of(SMALLEST_PAGE) as u64;
         let mut chunk = Chunk::default();
         for _ in 0..2 {
             let mut stack = Stack::from(start as usize, 0, memory, &mut chunk);

@@ -13,11 +13,11 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 
+use nthbyte_host::clock::monotonic_nanos;
+use nthbyte_host::process::Probe;
+use nthbyte_host::threads::in_own_thread;
 use nthbyte_profile::event::LostKind;
-use nthbyte_session::process::Probe;
-use nthbyte_session::{
-    RecordingCell, Session, guarded, in_own_thread, monotonic_nanos, native, record_now,
-};
+use nthbyte_session::{RecordingCell, Session, guarded, native, record_now};
 
 use crate::bounds;
 use crate::modules::Modules;

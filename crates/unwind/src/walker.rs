@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64};
 use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder as _};
+use nthbyte_host::process::Probe;
 use nthbyte_profile::event::{Code, CodeId, FrameKind, Lines, Node, NodeId, ThreadId};
 use nthbyte_session::native::{Placed, may_wait};
-use nthbyte_session::process::Probe;
 use nthbyte_session::{Epoch, PerEpoch, Recording};
 
 use crate::copied::{Part, Unfinished};

@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use nthbyte_heap::{Copies, Heap, Use};
+use nthbyte_host::process::Probe;
 use nthbyte_profile::composition::Occupancy;
 use nthbyte_profile::{Composition, Part};
-use nthbyte_session::process::Probe;
 
 /// A survey looks at this many arenas: it then takes about 2 ms.
 const MOST_ARENAS: usize = 128;

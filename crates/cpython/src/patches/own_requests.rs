@@ -30,7 +30,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_heap::{Domain, Functions, Heap, Trusts};
-use nthbyte_session::process::{Segment, for_each_segment, image};
+use nthbyte_host::process::{Segment, for_each_segment, image};
 
 use crate::api::Api;
 

@@ -399,7 +399,7 @@ fn c_text(probe: Probe, address: usize) -> Option<String> {
 
 /// Reads as many bytes as are readable, with one read per page.
 fn read_across_pages(probe: Probe, address: usize, into: &mut [u8]) -> usize {
-    const PAGE: usize = 4096;
+    use nthbyte_host::memory::SMALLEST_PAGE as PAGE;
     let mut done = 0;
     while done < into.len() {
         let at = address + done;

@@ -8,7 +8,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nthbyte_session::process::CachedProbe;
+use nthbyte_host::keep_errno;
+use nthbyte_host::process::CachedProbe;
 use nthbyte_session::ticks::{LONGEST_STACK, TICKS, Walked};
 use nthbyte_session::timers;
 use nthbyte_unwind::Registers;
@@ -49,28 +50,26 @@ const ROOM_TO_STORE: usize = 2048;
 
 /// The handler. A signal that no timer of ours has sent is ignored, as by default.
 pub unsafe extern "C" fn tick(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: errno belongs to the thread; it is restored below, as the interrupted code expects.
-    let errno = unsafe { *libc::__errno_location() };
-    // SAFETY: the kernel passes it.
-    if let Some(samples) = unsafe { timers::samples_of(info) } {
-        let is_inside = nthbyte_session::is_recording_here();
-        let needed = if is_inside {
-            ROOM_TO_STORE
-        } else {
-            ROOM_TO_WALK
-        };
-        // SAFETY: the kernel passes the context of this thread.
-        if !unsafe { timers::has_room(context, needed) } {
-            TICKS.lose_several(samples);
-        } else if is_inside {
-            store_inside(samples);
-        } else {
-            // SAFETY: as above.
-            unsafe { store_walked(samples, context) };
+    keep_errno(|| {
+        // SAFETY: the kernel passes it.
+        if let Some(samples) = unsafe { timers::samples_of(info) } {
+            let is_inside = nthbyte_session::is_recording_here();
+            let needed = if is_inside {
+                ROOM_TO_STORE
+            } else {
+                ROOM_TO_WALK
+            };
+            // SAFETY: the kernel passes the context of this thread.
+            if !unsafe { timers::has_room(context, needed) } {
+                TICKS.lose_several(samples);
+            } else if is_inside {
+                store_inside(samples);
+            } else {
+                // SAFETY: as above.
+                unsafe { store_walked(samples, context) };
+            }
         }
-    }
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
+    });
 }
 
 /// Stores a tick that has interrupted nthbyte's own code.

@@ -25,7 +25,7 @@ mod thread_locals;
 mod walk;
 mod words;
 
-use nthbyte_session::process::Probe;
+use nthbyte_host::process::Probe;
 use nthbyte_session::ticks::TICKS;
 use nthbyte_session::{ROOM_FOR_TICKS, Rate, Recording, record_now, timers, wait_for_room};
 

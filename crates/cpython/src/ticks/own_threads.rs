@@ -15,10 +15,10 @@
 
 use std::cell::UnsafeCell;
 
+use nthbyte_host::process::{CachedProbe, Probe};
 use nthbyte_profile::event::{FrameKind, NodeId};
 use nthbyte_session::Recording;
 use nthbyte_session::libraries::{self, Library};
-use nthbyte_session::process::{CachedProbe, Probe};
 
 use super::resolve::Resolver;
 use super::walk::walk;

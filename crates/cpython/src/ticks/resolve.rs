@@ -5,8 +5,8 @@
 //!
 //! With native frames, the copy of the native stack is walked here, and its frames are put between the Python frames.
 
+use nthbyte_host::process::Probe;
 use nthbyte_profile::event::{Code, FrameKind, LabelSetId, Lines, Node, NodeId};
-use nthbyte_session::process::Probe;
 use nthbyte_session::ticks::{Place, Tick};
 use nthbyte_session::{Appearance, Recording};
 use nthbyte_unwind::{Interrupted, Registers, Unfinished};

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
-use nthbyte_session::BlockedSignals;
+use nthbyte_host::threads::BlockedSignals;
 
 /// `RTLD_DI_TLS_DATA` of `dlinfo`: the calling thread's variables of a library, null if there is no room yet (dlfcn.h).
 const TLS_DATA: c_int = 10;

@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 
-use nthbyte_session::process::CachedProbe;
+use nthbyte_host::process::CachedProbe;
 use nthbyte_session::ticks::LONGEST_STACK;
 
 use super::collecting::Collection;

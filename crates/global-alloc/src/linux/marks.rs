@@ -16,10 +16,9 @@ use std::alloc::Layout;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use nthbyte_host::memory::SMALLEST_PAGE;
 use nthbyte_requests::blocks::Found;
 
-/// The smallest OS page of the processors.
-const PAGE: usize = 4096;
 /// The smallest size of a marked block, which glibc gives back at its free. Smaller ones stay as they are in a list of
 /// the thread: each free of a loop would search.
 const LEAST: usize = 1056;
@@ -45,7 +44,7 @@ pub(super) fn choose(period: u64) {
 /// Whether a block may be sampled.
 #[inline(always)]
 pub(super) fn may_be_sampled(block: *mut u8, size: usize) -> bool {
-    (block as usize).is_multiple_of(PAGE) || size >= SEARCHED_FROM.load(Relaxed)
+    (block as usize).is_multiple_of(SMALLEST_PAGE) || size >= SEARCHED_FROM.load(Relaxed)
 }
 
 /// What the inner allocator is asked for, for a request that is sampled, and the block's number in the table. `None` if
@@ -77,5 +76,5 @@ pub(super) fn asked(found: Option<Found>, layout: Layout) -> Layout {
 
 /// Twice makes the same as once, so an allocator of this kind may be inside of another one.
 fn marked(layout: Layout) -> (usize, usize) {
-    (layout.size().max(LEAST), layout.align().max(PAGE))
+    (layout.size().max(LEAST), layout.align().max(SMALLEST_PAGE))
 }

@@ -7,6 +7,7 @@
 use std::alloc::{GlobalAlloc, Layout};
 use std::hint::black_box;
 
+use nthbyte_host::keep_errno;
 use nthbyte_requests::blocks::{BLOCKS, Place};
 use nthbyte_requests::{Thread, sampler};
 use nthbyte_session::native::{self, NOT_INTERESTED};
@@ -241,41 +242,32 @@ unsafe fn record(
     let frame = black_box(0_u8);
     let inside = &raw const frame as usize;
     keep_errno(|| {
-        let request = native::Sampled {
-            size: size as u64,
+        unobserved(|| {
+            let request = native::Sampled {
+                size: size as u64,
+                // SAFETY: by the contract.
+                period: unsafe { sampler::period(thread) },
+                points,
+                function,
+                is_mapping: false,
+                lazy: 0,
+                caller: 0,
+            };
+            let token = native::sampled(
+                &request,
+                || false,
+                |recording| nthbyte_process::place(recording, inside),
+            );
+            place.set_token(token);
             // SAFETY: by the contract.
-            period: unsafe { sampler::period(thread) },
-            points,
-            function,
-            is_mapping: false,
-            lazy: 0,
-            caller: 0,
-        };
-        let token = native::sampled(
-            &request,
-            || false,
-            |recording| nthbyte_process::place(recording, inside),
-        );
-        place.set_token(token);
-        // SAFETY: by the contract.
-        unsafe { sampler::follow_period(thread) };
+            unsafe { sampler::follow_period(thread) };
+        })
     });
 }
 
 /// Reports that the memory of a sample is freed.
 fn report_freed(token: u64) {
     if token != NOT_INTERESTED {
-        keep_errno(|| native::freed(token));
-    }
-}
-
-/// Calls `work`, which may change `errno`, and whose requests are not the program's.
-fn keep_errno(work: impl FnOnce()) {
-    // SAFETY: a thread has one `errno`.
-    unsafe {
-        let place = libc::__errno_location();
-        let before = *place;
-        unobserved(work);
-        *place = before;
+        keep_errno(|| unobserved(|| native::freed(token)));
     }
 }

@@ -11,16 +11,8 @@
 
 use std::ffi::{c_int, c_void};
 use std::io;
-use std::sync::OnceLock;
 
-/// Bytes of a page.
-pub fn page_size() -> usize {
-    static SIZE: OnceLock<usize> = OnceLock::new();
-    *SIZE.get_or_init(|| {
-        // SAFETY: no precondition.
-        usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
-    })
-}
+use nthbyte_host::memory::page_size;
 
 /// Changes code in pages that have this protection. If an error is returned, nothing was changed.
 ///

@@ -4,6 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use nthbyte_host::memory::page_size;
+
 use super::memory_map::MemoryMap;
 
 /// An import slot, and the function that replaces the imported one. Dropping this value changes
@@ -76,7 +78,7 @@ impl Redirect {
     }
 
     fn protect(&self, protection: c_int) -> io::Result<()> {
-        let page = super::code_pages::page_size();
+        let page = page_size();
         let start = self.slot as usize & !(page - 1);
         // SAFETY: changes the protection of the slot's page, which stays readable. Slots are aligned, so a slot
         // never lies in two pages.
@@ -104,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_sealed_slot_is_changed_and_sealed_again() {
-        let page = super::super::code_pages::page_size();
+        let page = super::page_size();
         for protection in [libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE] {
             let fresh = super::super::code_pages::fresh(page).unwrap();
             let slot = (fresh + 16) as *mut usize;

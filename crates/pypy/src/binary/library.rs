@@ -7,13 +7,12 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 
+use nthbyte_host::process::dynamic_section::{DynamicTables, Relocation};
 use object::LittleEndian;
 use object::elf::{
     ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID, PF_W, PF_X, PT_DYNAMIC, PT_LOAD, PT_NOTE, PT_TLS,
 };
 use object::read::elf::NoteIterator;
-
-use nthbyte_session::process::dynamic_section::{DynamicTables, Relocation};
 
 use super::architecture::IMPORT_RELOCATIONS;
 use super::architecture::thread_pointer::static_thread_local;

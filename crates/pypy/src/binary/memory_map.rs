@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::ops::Range;
 
-use nthbyte_session::process::MapsLine;
+use nthbyte_host::process::MapsLine;
 
 /// The process's mappings at the moment of reading.
 #[derive(Debug)]

@@ -17,7 +17,7 @@
 
 use std::ops::Range;
 
-use crate::bounded_lock::BoundedLock;
+use nthbyte_host::BoundedLock;
 
 /// Number of words that are searched for the totals, in the collector's struct and in each struct that
 /// it refers to.

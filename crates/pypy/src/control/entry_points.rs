@@ -16,8 +16,7 @@ use std::io::BufReader;
 use std::path::Path;
 use std::ptr::null_mut;
 
-use flate2::bufread::ZlibDecoder;
-use nthbyte_session::process::CachedProbe;
+use nthbyte_host::process::CachedProbe;
 use nthbyte_session::{Config, copy_text, native};
 
 use super::{preparation, python};
@@ -26,6 +25,7 @@ use crate::collector::{Engine, ReportedTotals, found_totals, observe_totals};
 use crate::gc_hooks;
 use crate::stacks::{DESCRIPTOR, Vmprof, take_over, ticks};
 use crate::types::{ProbeInstance, Types};
+use flate2::bufread::ZlibDecoder;
 
 /// Whether the collector can be hooked on this processor. If not, all sessions use `gc.hooks`.
 #[unsafe(no_mangle)]

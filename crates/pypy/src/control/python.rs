@@ -2,7 +2,8 @@
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
-use crate::bounded_lock::BoundedLock;
+use nthbyte_host::BoundedLock;
+
 use crate::types::{ProbeInstance, Types};
 
 /// An allocation that the agent requests from Python. `nthbyte/_pypy.py` uses the same numbers.

@@ -14,13 +14,13 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use nthbyte_host::process::CachedProbe;
 use nthbyte_session::KeyMap;
 
 use super::handler::Substitute;
 use super::links::{OwnList, Step, StepKind, links, read, word_at};
 use super::record::{CODE_TAG, RawFrame};
 use crate::binary::thread_pointer;
-use nthbyte_session::process::CachedProbe;
 
 /// A record with fewer frames holds the whole stack. In a longer record the last frames may be
 /// missing.

@@ -4,7 +4,8 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use nthbyte_session::process::MemoryFile;
+use nthbyte_host::process::MemoryFile;
+use nthbyte_host::set_errno;
 
 use super::record::{
     BUFFER, BUFFERS, LONGEST_RECORD, MARKER_STACKTRACE, MARKER_TRAILER, RawFrame, SHORTEST_RECORD,
@@ -165,8 +166,8 @@ pub unsafe extern "C" fn mmap_hook(
 /// As `lseek(2)`.
 pub unsafe extern "C" fn lseek_hook(fd: c_int, offset: libc::off_t, whence: c_int) -> libc::off_t {
     if fd < 0 {
-        // SAFETY: errno belongs to the thread; the system call would set it in the same way.
-        unsafe { *libc::__errno_location() = libc::EBADF };
+        // As the system call would.
+        set_errno(libc::EBADF);
         return -1;
     }
     // SAFETY: passed on unchanged.

@@ -1,11 +1,11 @@
 //! Parses the records of `_vmprof`'s file and buffers: the names of code objects.
 
+use nthbyte_host::process::Probe;
+
 use super::record::{
     BUFFER, BUFFERS, LONGEST_RECORD, MARKER_HEADER, MARKER_META, MARKER_STACKTRACE,
     MARKER_TIME_N_ZONE, MARKER_TRAILER, MARKER_VIRTUAL_IP, TRAILER, word,
 };
-
-use nthbyte_session::process::Probe;
 
 /// The name of a code object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,10 +15,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
+use nthbyte_host::process::Probe;
 use nthbyte_profile::event::NodeId;
 use nthbyte_session::Recording;
 use nthbyte_session::native::{Kind, Placed, Request};
-use nthbyte_session::process::Probe;
 
 use super::handler::{Work, walk_here};
 use super::links::Link;

@@ -8,6 +8,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::Relaxed;
 
+use nthbyte_host::keep_errno;
 use nthbyte_profile::event::{FrameKind, NodeId};
 use nthbyte_session::ticks::{Place, TICKS, Tick};
 use nthbyte_session::{Rate, Recording, timers};
@@ -87,31 +88,29 @@ fn collecting(recording: &mut Recording<'_>, stack: NodeId, work: Work) -> Optio
 
 /// The handler. A signal that no timer of ours has sent is ignored, as by default.
 unsafe extern "C" fn tick(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: errno belongs to the thread; it is restored below, as the interrupted code expects.
-    let errno = unsafe { *libc::__errno_location() };
-    // SAFETY: the kernel passes it.
-    if let Some(samples) = unsafe { timers::samples_of(info) } {
-        let is_inside =
-            WALKING.load(Relaxed) == thread_pointer() || nthbyte_session::is_recording_here();
-        let needed = if is_inside {
-            ROOM_TO_STORE
-        } else {
-            ROOM_TO_WALK
-        };
-        // SAFETY: the kernel passes the context of this thread.
-        let is_stored = unsafe { timers::has_room(context, needed) }
-            && if is_inside {
-                store(IS_INSIDE, samples, &[]);
-                true
+    keep_errno(|| {
+        // SAFETY: the kernel passes it.
+        if let Some(samples) = unsafe { timers::samples_of(info) } {
+            let is_inside =
+                WALKING.load(Relaxed) == thread_pointer() || nthbyte_session::is_recording_here();
+            let needed = if is_inside {
+                ROOM_TO_STORE
             } else {
-                store_walked(samples, info, context)
+                ROOM_TO_WALK
             };
-        if !is_stored {
-            TICKS.lose_several(samples);
+            // SAFETY: the kernel passes the context of this thread.
+            let is_stored = unsafe { timers::has_room(context, needed) }
+                && if is_inside {
+                    store(IS_INSIDE, samples, &[]);
+                    true
+                } else {
+                    store_walked(samples, info, context)
+                };
+            if !is_stored {
+                TICKS.lose_several(samples);
+            }
         }
-    }
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
+    });
 }
 
 /// Stores a tick with the stack of the calling thread. Returns false if it cannot be walked.

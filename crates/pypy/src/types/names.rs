@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use std::io::BufRead;
 use std::ops::Range;
 
+use nthbyte_host::process::CachedProbe;
 use nthbyte_profile::event::{TypeId, TypeName};
+use nthbyte_session::Recording;
 
 use super::classes::{Classes, Known, Recent};
 use super::python_names::python_name;
-use nthbyte_session::Recording;
-use nthbyte_session::process::CachedProbe;
 
 /// The types of this interpreter.
 #[derive(Debug, Default)]

@@ -7,11 +7,12 @@
 
 use std::ops::Range;
 
+use nthbyte_host::memory::page_size;
+use nthbyte_host::process::for_each_segment;
 use nthbyte_profile::{Composition, Part};
 
 use super::mappings::{Backing, Mapping};
-use super::resident::{PAGE, resident};
-use crate::process::for_each_segment;
+use super::resident::resident;
 
 /// glibc's heaps besides the break lie at multiples of this (`HEAP_MAX_SIZE`), and end there.
 const LIBRARY_HEAP: usize = 64 << 20;
@@ -184,7 +185,7 @@ fn outside(ranges: &[Range<usize>], within: Range<usize>) -> Vec<Range<usize>> {
     let mut start = within.start;
     for taken in overlapping(ranges, &within) {
         parts.push(start..taken.start);
-        start = taken.end.next_multiple_of(PAGE);
+        start = taken.end.next_multiple_of(page_size());
     }
     parts.push(start..within.end);
     parts.retain(|part| !part.is_empty());
@@ -214,6 +215,7 @@ impl Asked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nthbyte_host::memory::SMALLEST_PAGE as PAGE;
     use nthbyte_profile::event::Nanos;
 
     fn mapping(start: usize, size: usize, resident: usize) -> Mapping {

@@ -13,9 +13,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use nthbyte_host::threads::OsThread;
+use nthbyte_host::{exit, preload};
+
 use super::stopwatch::{Budget, Stopwatch};
-use crate::os_thread::OsThread;
-use crate::{exit, preload, termination};
+use crate::termination;
 
 /// After an answer that took longer, glibc is not asked again.
 const TOO_SLOW: Duration = Duration::from_millis(5);
@@ -165,7 +167,7 @@ fn counts(mallinfo2: Mallinfo2) -> (LibraryHeap, Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::signals::BlockedSignals;
+    use nthbyte_host::threads::BlockedSignals;
 
     #[test]
     fn blocks_in_use_are_counted() {

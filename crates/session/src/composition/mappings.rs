@@ -11,10 +11,10 @@ use std::ops::Range;
 use std::time::Duration;
 
 use memchr::{memchr, memrchr};
+use nthbyte_host::process::MapsLine;
 
 use crate::composition::page_tables::PageTables;
 use crate::composition::stopwatch::Stopwatch;
-use crate::process::MapsLine;
 
 /// Bytes of one read: about twenty mappings.
 const READ: usize = 16 << 10;

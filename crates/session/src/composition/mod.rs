@@ -6,6 +6,7 @@
 //! resident      the resident pages of any range
 //! classify      which part each of them belongs to
 //! library_heap  the C library's count of its blocks
+//! activity      how busy the process is        resident_set  its size
 //! looks         when mappings are looked at
 //! stopwatch     limits of the time for all this
 //! ```
@@ -15,27 +16,31 @@
 //! there is time again, they may take more ([`SHARE_OF_PEAKS`]). Nothing here runs in a thread of the
 //! program, and no lock of the interpreter is taken.
 
+mod activity;
 mod classify;
 mod library_heap;
 mod looks;
 mod mappings;
 pub(crate) mod page_tables;
 pub(crate) mod resident;
+mod resident_set;
 mod stopwatch;
 
 use std::ops::Range;
 use std::time::Duration;
 
+use nthbyte_host::memory;
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::{Composition, Part};
 
+use crate::keeper::Keeper;
 use classify::{Known, classify};
 use library_heap::{Asker, LibraryHeap};
 use looks::Looks;
 use stopwatch::{Budget, Stopwatch};
 
-use crate::keeper::Keeper;
-use crate::reserve;
+pub(crate) use activity::ActivityMeter;
+pub(crate) use resident_set::ResidentSet;
 
 /// A change of the resident set by more than this part (a 10th) is noticeable. While less than half of the budget is left,
 /// only a new peak is.
@@ -204,7 +209,7 @@ impl Composer {
         let mut composition = Composition::at(now);
         let mappings = mappings::read(LONGEST)?;
         // With the memory of the list.
-        reserve::own_memory(&mut |range| own.add(range));
+        memory::own_memory(&mut |range| own.add(range));
         let known = Known {
             arenas: arenas.in_order(),
             own: own.in_order(),

@@ -198,7 +198,7 @@ impl Pages {
 pub(crate) mod tests {
     use super::*;
 
-    const PAGE: usize = 4096;
+    use nthbyte_host::memory::SMALLEST_PAGE as PAGE;
 
     /// New memory of this many pages; its first byte.
     pub(crate) fn map(pages: usize, flags: libc::c_int) -> *mut u8 {

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use nthbyte_host::memory::page_size;
+
 use super::page_tables::{PageTables, Pages};
 
-/// The smallest page of the operating system. With larger ones, `mincore` says less; then too little is found.
-pub(crate) const PAGE: usize = 4096;
 /// Bytes that one call of `mincore` is asked for. The answer has a byte for each page.
 const AT_ONCE: usize = 16 << 20;
 
@@ -13,10 +13,10 @@ const AT_ONCE: usize = 16 << 20;
 /// count, and those that are swapped out may not.
 pub(crate) fn resident(range: Range<usize>) -> u64 {
     let mut pages = Vec::new();
-    if pages.try_reserve_exact(AT_ONCE / PAGE).is_err() {
+    if pages.try_reserve_exact(AT_ONCE / page_size()).is_err() {
         return 0;
     }
-    let start = range.start & !(PAGE - 1);
+    let start = range.start & !(page_size() - 1);
     let pieces = (start..range.end).step_by(AT_ONCE);
     pieces
         .map(|piece| of_piece(piece..range.end.min(piece + AT_ONCE), &mut pages))
@@ -28,7 +28,7 @@ pub(crate) fn resident(range: Range<usize>) -> u64 {
 /// hole, so its halves are asked.
 fn of_piece(range: Range<usize>, pages: &mut Vec<u8>) -> u64 {
     pages.clear();
-    pages.resize(range.len().div_ceil(PAGE), 0);
+    pages.resize(range.len().div_ceil(page_size()), 0);
     // SAFETY: there is a byte for each page. The call reads no memory of the range, which may be unmapped.
     let failed = unsafe {
         libc::mincore(
@@ -42,11 +42,11 @@ fn of_piece(range: Range<usize>, pages: &mut Vec<u8>) -> u64 {
         if !has_hole || pages.len() < 2 {
             return 0;
         }
-        let middle = range.start + pages.len() / 2 * PAGE;
+        let middle = range.start + pages.len() / 2 * page_size();
         return of_piece(range.start..middle, pages) + of_piece(middle..range.end, pages);
     }
     let present = pages.iter().filter(|&&page| page & 1 != 0).count();
-    (present * PAGE) as u64
+    (present * page_size()) as u64
 }
 
 /// Reads one range after the other, in the order of their addresses: by the page tables, where the kernel shows them. Pages
@@ -85,6 +85,7 @@ impl Reader {
 mod tests {
     use super::*;
     use crate::composition::page_tables::tests::map;
+    use nthbyte_host::memory::SMALLEST_PAGE as PAGE;
 
     #[test]
     fn what_is_unmapped_leaves_the_rest() {

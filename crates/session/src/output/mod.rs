@@ -19,9 +19,8 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nthbyte_host::process::{HostDescriptor, Identity, duplicate_high, keep_only};
 use nthbyte_profile::names;
-
-use crate::process::{HostDescriptor, Identity, duplicate_high, keep_only};
 
 use tail::{Tail, cut_before_hole};
 

@@ -9,7 +9,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 const BYTES: usize = 16;
-const PAGE: u64 = 4096;
+/// Bytes that are read at once.
+const CHUNK: u64 = 4096;
 
 /// The last bytes that were written.
 #[derive(Default)]
@@ -47,8 +48,8 @@ pub(super) fn cut_before_hole(file: &File, place: u64) -> io::Result<()> {
     let hole = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_HOLE) };
     let end = place.min(length).min(u64::try_from(hole).unwrap_or(length));
     // The page in which the file ended has no hole, but zeroes.
-    let mut page = [0; PAGE as usize];
-    let start = end.saturating_sub(PAGE);
+    let mut page = [0; CHUNK as usize];
+    let start = end.saturating_sub(CHUNK);
     let found = file.read_at(&mut page[..(end - start) as usize], start)?;
     let data = page[..found].iter().rposition(|byte| *byte != 0);
     let end = start + data.map_or(0, |last| last as u64 + 1);

@@ -8,8 +8,9 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
+use nthbyte_host::clock::monotonic_nanos;
+
 use super::TIMED;
-use crate::clock::monotonic_nanos;
 
 /// One value counts at most this many times the mean.
 const OUTLIER: u64 = 4;

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::AtomicU64;
 
+use nthbyte_host::lock::Holder;
+
 use crate::fork_state::{ForkState, State, ToDo, WRITER_AWAY};
-use crate::lock::Holder;
 
 const fn child(is_whole: bool, has_forked: bool) -> State {
     State::Child {

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::mpsc::channel;
 
+use nthbyte_host::process::ProcessIdentity;
 use nthbyte_profile::event::LostKind;
 
 use super::{Profile, a_function, an_allocation, in_child, one_at_a_time, start};
-use crate::{PerEpoch, ProcessIdentity, Session};
+use crate::{PerEpoch, Session};
 
 /// Records a sample of this size, with the function of this number.
 fn record(session: &Session, number: u64) {
@@ -205,10 +206,10 @@ fn a_child_is_another_process_than_its_parent() {
     let parent = ProcessIdentity::of_this();
     assert!(in_child(|| {
         let child = ProcessIdentity::of_this();
-        assert_ne!(child.generation, parent.generation);
+        assert_ne!(child.generation(), parent.generation());
         assert!(in_child(|| {
             let grandchild = ProcessIdentity::of_this();
-            assert_ne!(grandchild.generation, child.generation);
+            assert_ne!(grandchild.generation(), child.generation());
         }));
         assert_eq!(ProcessIdentity::of_this(), child);
     }));

@@ -3,11 +3,11 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
 
+use nthbyte_host::process::Probe;
 use nthbyte_profile::event::LostKind;
 
 use super::start;
-use crate::libraries::{self, Library};
-use crate::process::Probe;
+use crate::native::libraries::{self, Library};
 use crate::{Recording, Session};
 
 /// The beginning of `struct link_map` (`link.h`).

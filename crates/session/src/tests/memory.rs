@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use nthbyte_host::memory::{self, failing};
 use nthbyte_profile::Method;
 use nthbyte_profile::event::{
     Allocation, Code, FrameKind, LabelSetId, Lines, LostKind, Node, NodeId, SourceId, Survival,
@@ -10,7 +11,6 @@ use nthbyte_profile::event::{
 };
 
 use super::{Child, Profile, in_child};
-use crate::reserve::{self, failing};
 use crate::{Appearance, Config, Recording, Session};
 
 const SAMPLES: u64 = 60;
@@ -193,8 +193,8 @@ fn all_later_allocations_fail() {
 
 #[test]
 fn what_the_system_does_not_have_is_no_room() {
-    assert!(reserve::Room::hold(1 << 20).is_some());
+    assert!(memory::Room::hold(1 << 20).is_some());
     // More than all addresses of a process.
-    assert!(reserve::Room::hold(1 << 48).is_none());
-    assert!(!reserve::has(1 << 48));
+    assert!(memory::Room::hold(1 << 48).is_none());
+    assert!(!memory::has(1 << 48));
 }

@@ -4,7 +4,6 @@ mod fork_state;
 mod forks;
 mod last_line;
 mod libraries;
-mod lock;
 mod memory;
 mod pace;
 mod pending;

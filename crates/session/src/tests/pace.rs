@@ -7,7 +7,7 @@ use nthbyte_profile::event::{Allocation, LostKind, Nanos};
 
 use super::{LONGEST, Profile, a_function, an_allocation, in_child, one_at_a_time};
 use crate::pace::FIRST_PERIOD;
-use crate::record::{Bulky, Record};
+use crate::ring::{Bulky, Record};
 use crate::{Config, Session};
 
 fn start(path: &Path) -> Session {

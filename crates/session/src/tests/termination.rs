@@ -164,8 +164,8 @@ fn a_thread_that_gets_little_of_the_processor_completes_the_profile() {
     let child = Child::running(|| {
         let session = start_preparing(&path, || {
             if termination::requested().is_some() {
-                let used = crate::os_thread::cpu_millis();
-                while crate::os_thread::cpu_millis() < used + 100 {
+                let used = nthbyte_host::threads::cpu_millis();
+                while nthbyte_host::threads::cpu_millis() < used + 100 {
                     std::hint::spin_loop();
                 }
                 while termination::waited() < 1500 {

@@ -5,7 +5,7 @@ use std::path::Path;
 use nthbyte_profile::event::LostKind;
 
 use super::{Profile, a_function, an_allocation, one_at_a_time, start};
-use crate::interner::Naming;
+use crate::recording::Naming;
 use crate::{PerEpoch, Session};
 
 #[test]

@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
+use nthbyte_host::memory::SMALLEST_PAGE as PAGE;
 use nthbyte_profile::event::{LostKind, Nanos, NodeId};
 
 use super::{Profile, a_function, of_size, one_at_a_time, start};
 use crate::composition::page_tables::tests::map;
-use crate::composition::resident::PAGE;
-use crate::{Recording, Session, touched};
+use crate::native::touched;
+use crate::{Recording, Session};
 
 /// A mapping of this test, which is looked at.
 struct Mapped {

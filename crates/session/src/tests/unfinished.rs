@@ -7,8 +7,8 @@ use nthbyte_profile::event::{LostKind, NodeId};
 
 use super::{Profile, a_function, an_allocation, in_child, of_size, one_at_a_time, start};
 use crate::native::Unfinished;
+use crate::native::unfinished::{add, are_waiting, complete, freed, give_up, has_room};
 use crate::ticks::{Place, TICKS};
-use crate::unfinished::{add, are_waiting, complete, freed, give_up, has_room};
 use crate::{Recording, Session};
 
 /// A stack of one function, which is not known before it is completed. The last one is never known.

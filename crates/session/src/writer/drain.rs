@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use nthbyte_host::process::HostDescriptor;
+use nthbyte_host::{clock, threads};
 use nthbyte_profile::activity;
 use nthbyte_profile::composition::{self, encode_arenas};
 use nthbyte_profile::event::{End, Event, Extension, Memory, Nanos, SourceId};
@@ -15,16 +17,14 @@ use super::file::{Sink, create, describe};
 use super::pending::{Pending, with_periods};
 use super::thread::{LastWords, Shared};
 use crate::clock::Clock;
-use crate::composition::Composer;
+use crate::composition::{ActivityMeter, Composer, ResidentSet};
 use crate::config::Config;
 use crate::keeper::Keeper;
 use crate::missing;
-use crate::os_thread;
 use crate::outcome::Outcome;
 use crate::output::Output;
-use crate::pace::{Spent, cpu_nanos};
-use crate::process::{ActivityMeter, HostDescriptor, ResidentSet};
-use crate::record::Record;
+use crate::pace::Spent;
+use crate::ring::Record;
 
 /// A block is written at least this often while there is data, so that a killed process loses less than a second. A
 /// session that began a short time ago writes more often, in proportion to its age: the processes of a pool may be
@@ -144,7 +144,7 @@ impl Drain {
     pub(super) fn enter_thread(&mut self) {
         self.is_on_thread = true;
         self.take_file_along();
-        os_thread::prepare();
+        threads::prepare();
     }
 
     /// Called by the writer thread before it gives the drain back, and ends.
@@ -167,7 +167,7 @@ impl Drain {
         let was_provisional = self.is_provisional();
         // A system call, which most wakes do not need.
         let began = (self.ring.slots() >= Spent::ENOUGH_RECORDS)
-            .then(|| cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID));
+            .then(|| clock::read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0));
         let mut records = 0_usize;
         while let Ok(record) = self.ring.pop() {
             let record = match record {
@@ -201,7 +201,7 @@ impl Drain {
             record.for_each_event(|event| self.write(event, shared));
         }
         if let Some(began) = began {
-            let now = cpu_nanos(libc::CLOCK_THREAD_CPUTIME_ID);
+            let now = clock::read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0);
             shared.spent.took(records, now.saturating_sub(began));
         }
         self.record_resident(shared, false);

@@ -6,16 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use nthbyte_host::process::{HostDescriptor, image};
+use nthbyte_host::sync::AtomicBool;
+use nthbyte_host::threads::{self, BlockedSignals, OsThread, Sleeper};
+
 use super::drain::Drain;
 use super::thread::{self, LastWords, Left, Request, Shared};
-use crate::lost::Lost;
-use crate::os_thread::{self, OsThread};
 use crate::outcome::{INTERNAL_ERROR, Outcome};
 use crate::pace::Spent;
-use crate::process::{HostDescriptor, image};
-use crate::signals::BlockedSignals;
-use crate::sleeper::Sleeper;
-use crate::sync::AtomicBool;
+use crate::ring::Lost;
 use crate::termination::WriterCount;
 
 /// The longest time that a thread of the program waits for progress of the writer thread: for room in the ring where no
@@ -107,7 +106,7 @@ impl Writer {
     /// # Errors
     /// As [`Writer::start`].
     pub(crate) fn try_thread() -> Result<(), String> {
-        os_thread::run(|| ()).map_err(no_thread)
+        threads::run(|| ()).map_err(no_thread)
     }
 
     /// The writer of a forked child. The first wake starts its thread.

@@ -5,19 +5,16 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use nthbyte_host::process::{HostDescriptor, image};
+use nthbyte_host::sync::{AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard};
+use nthbyte_host::threads::{self, OsThread, Sleeper};
+use nthbyte_host::{exit, memory, preload};
 use nthbyte_profile::event::Nanos;
 
 use super::drain::Drain;
-use crate::exit;
-use crate::lost::Lost;
-use crate::os_thread::{self, OsThread};
 use crate::outcome::{Counted, Outcome};
 use crate::pace::Spent;
-use crate::preload;
-use crate::process::{HostDescriptor, image};
-use crate::reserve;
-use crate::sleeper::Sleeper;
-use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard};
+use crate::ring::Lost;
 use crate::termination::{self, WriterCount};
 
 /// How long the thread sleeps if it is not woken.
@@ -261,7 +258,7 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
         }
         match shared.request() {
             // The records stay in the ring until there is memory.
-            Request::Work if reserve::is_short() => shared.sleeper.sleep(NAP),
+            Request::Work if memory::is_short() => shared.sleeper.sleep(NAP),
             Request::Work => {
                 drain.keeper().prepare();
                 if drain.work(shared) && released.elapsed() >= BETWEEN_RELEASES {
@@ -297,9 +294,9 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
 /// Has the host record what waits in its own memory: time samples. The thread that ends the process may hold the session's
 /// lock, and may be waiting for this one.
 fn record_waiting(drain: &mut Drain, shared: &Shared) {
-    let (began, used) = (Instant::now(), os_thread::cpu_millis());
+    let (began, used) = (Instant::now(), threads::cpu_millis());
     while drain.keeper().record_waiting()
-        && os_thread::cpu_millis().saturating_sub(used) < LONGEST_RECORDING
+        && threads::cpu_millis().saturating_sub(used) < LONGEST_RECORDING
         && began.elapsed() < LONGEST_TO_RECORD
     {
         if !drain.work(shared) {

@@ -4,7 +4,7 @@
 use loom::sync::Arc;
 use nthbyte_profile::event::NodeId;
 
-use crate::postponed::Postponed;
+use crate::native::postponed::Postponed;
 use crate::preload::NOT_INTERESTED;
 use crate::process::{Identity, number_of};
 use crate::recording::Recording;

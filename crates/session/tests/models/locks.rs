@@ -9,8 +9,8 @@ use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::fork_state::{ForkState, State, ToDo};
 use crate::lock::{Holder, Lock};
-use crate::sleeper::Sleeper;
 use crate::sync::{AtomicU64, AtomicUsize, FutexWord};
+use crate::threads::Sleeper;
 use crate::{model, run};
 
 /// A lock, the data behind it, and the fork state of a session.

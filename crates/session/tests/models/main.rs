@@ -1,7 +1,7 @@
 //! Models of what several threads do at once with a session: its lock, its fork state, the writer thread, the end by a
 //! signal, and ticks. loom tries all orders of execution, and all values that the memory model lets a thread read.
 //!
-//! The files of the crate are compiled here a second time: the real code, with the primitives of [`sync`]. Stand-ins are
+//! The files of the crate, and of `nthbyte-host`, are compiled here a second time: the real code, with the primitives of [`sync`]. Stand-ins are
 //! the ring (the crate rtrb, with its orderings), the file, and what does not concern other threads.
 //!
 //! ```text
@@ -12,34 +12,35 @@
 
 #![allow(dead_code, unused_imports)] // a model uses a part of each file
 
-#[path = "../../src/exit.rs"]
+/// The modules here stand for those of the crate below, too.
+extern crate self as nthbyte_host;
+
+#[path = "../../../host/src/errno.rs"]
+mod errno;
+#[path = "../../../host/src/exit.rs"]
 mod exit;
 #[path = "../../src/fork_state.rs"]
 mod fork_state;
 #[path = "../../src/last_line.rs"]
 mod last_line;
-#[path = "../../src/lock.rs"]
+#[path = "../../../host/src/lock.rs"]
 mod lock;
-#[path = "../../src/lost.rs"]
+#[path = "../../src/ring/lost.rs"]
 mod lost;
 #[path = "../../src/outcome.rs"]
 mod outcome;
-#[path = "../../src/postponed.rs"]
+#[path = "../../src/native/postponed.rs"]
 mod postponed;
-#[path = "../../src/signals.rs"]
-mod signals;
-#[path = "../../src/sleeper.rs"]
-mod sleeper;
 #[path = "../../src/termination.rs"]
 mod termination;
-#[path = "../../src/ticks.rs"]
+#[path = "../../src/ticks/store.rs"]
 mod ticks;
 
 mod process {
-    #[path = "../../../src/process/descriptor.rs"]
+    #[path = "../../../../host/src/process/descriptor.rs"]
     mod descriptor;
     pub mod image;
-    #[path = "../../../src/process/memory_file.rs"]
+    #[path = "../../../../host/src/process/memory_file.rs"]
     mod memory_file;
 
     pub(crate) use descriptor::{HostDescriptor, Identity};
@@ -61,9 +62,30 @@ mod writer {
     pub(crate) use thread::LastWords;
 }
 
-mod os_thread;
+mod native {
+    pub(crate) use crate::postponed;
+}
+
+mod ring {
+    pub(crate) use crate::lost::Lost;
+}
+
+mod threads {
+    mod os_thread;
+    #[path = "../../../../host/src/threads/signals.rs"]
+    mod signals;
+    #[path = "../../../../host/src/threads/sleeper.rs"]
+    mod sleeper;
+
+    pub(crate) use os_thread::{OsThread, cpu_millis, is_writer_thread, run};
+    pub(crate) use signals::BlockedSignals;
+    pub(crate) use sleeper::Sleeper;
+}
+
 mod recording;
 mod sync;
+
+use errno::keep_errno;
 
 mod handlers;
 mod locks;
@@ -105,7 +127,7 @@ mod preload {
     pub(crate) const fn ignore_thread() {}
 }
 
-mod reserve {
+mod memory {
     pub(crate) const fn is_short() -> bool {
         false
     }

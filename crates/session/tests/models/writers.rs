@@ -6,11 +6,11 @@ use loom::sync::Arc;
 use loom::thread::JoinHandle;
 use nthbyte_profile::event::Nanos;
 
-use crate::lost::Lost;
 use crate::outcome::Outcome;
 use crate::pace::Spent;
-use crate::sleeper::Sleeper;
+use crate::ring::Lost;
 use crate::sync::{AtomicBool, FutexWord};
+use crate::threads::Sleeper;
 use crate::writer::LastWords;
 use crate::writer::drain::{Content, Drain, Ends};
 use crate::writer::handle::{Limits, Writer};

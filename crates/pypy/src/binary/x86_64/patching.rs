@@ -6,12 +6,12 @@ use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, Instruction,
     InstructionBlock, OpKind,
 };
+use nthbyte_host::BoundedLock;
 
 use super::control_flow::Function;
 use crate::binary::code_pages::{self, give_back, page_near, seal};
 use crate::binary::imports::Redirect;
 use crate::binary::memory_map::MemoryMap;
-use crate::bounded_lock::BoundedLock;
 
 /// Bytes of `jmp rel32` and of `call rel32`.
 const JUMP: usize = 5;

@@ -1,0 +1,132 @@
+//! Memory of the system, as mappings.
+//!
+//! None is the C library's: see `pool`. And when `free` gets a large block, larger ones come from glibc's heap from
+//! then on, which keeps more of what the program frees (`M_MMAP_THRESHOLD` in mallopt(3)): the program's memory would depend
+//! on ours. The mappings are made by the kernel's number, because calls of `mmap` may be the program's to record.
+
+use std::ptr::null_mut;
+
+/// Maps so many bytes of zeroes. Null if there is no memory.
+#[cold]
+pub fn map(size: usize) -> *mut u8 {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let (anywhere, no_file, offset) = (0_usize, -1_isize, 0_usize);
+    // SAFETY: a new mapping, which replaces nothing.
+    pointer(unsafe {
+        libc::syscall(
+            libc::SYS_mmap,
+            anywhere,
+            size,
+            access,
+            kind,
+            no_file,
+            offset,
+        )
+    })
+}
+
+/// Maps so many bytes of zeroes, a power of two, at a multiple of that. Null if there is no memory.
+pub fn map_aligned(size: usize) -> *mut u8 {
+    // It has such a place in it.
+    let around = map(2 * size);
+    if around.is_null() {
+        return around;
+    }
+    let before = (around as usize).next_multiple_of(size) - around as usize;
+    let start = around.wrapping_add(before);
+    // SAFETY: nobody uses the rest of the mapping.
+    unsafe {
+        for (rest, bytes) in [(around, before), (start.wrapping_add(size), size - before)] {
+            if bytes > 0 {
+                unmap(rest, bytes);
+            }
+        }
+    }
+    start
+}
+
+/// # Safety
+/// A mapping of [`map`] or [`remap`], which is not in use.
+#[cold]
+pub unsafe fn unmap(start: *mut u8, size: usize) {
+    // SAFETY: by the contract.
+    unsafe { libc::syscall(libc::SYS_munmap, start, size) };
+}
+
+/// # Safety
+/// A mapping of [`map`] or of this function.
+#[cold]
+pub unsafe fn remap(start: *mut u8, size: usize, new: usize) -> *mut u8 {
+    // SAFETY: by the contract; what moves is the mapping.
+    pointer(unsafe { libc::syscall(libc::SYS_mremap, start, size, new, libc::MREMAP_MAYMOVE) })
+}
+
+/// Lets nobody access OS pages any more. Returns false if the kernel refuses that.
+///
+/// # Safety
+/// They are memory of this library, which nobody uses until they are opened.
+#[cold]
+pub unsafe fn close(start: *mut u8, size: usize) -> bool {
+    // SAFETY: by the contract.
+    unsafe { libc::syscall(libc::SYS_mprotect, start, size, libc::PROT_NONE) == 0 }
+}
+
+/// Lets everybody read and write OS pages. Returns false if the kernel refuses that.
+///
+/// # Safety
+/// They are memory of this library.
+#[cold]
+pub unsafe fn open(start: *mut u8, size: usize) -> bool {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: by the contract.
+    unsafe { libc::syscall(libc::SYS_mprotect, start, size, access) == 0 }
+}
+
+/// Whether writable memory is limited (`ulimit -d`).
+#[cold]
+pub fn has_data_limit() -> bool {
+    // SAFETY: zeroes are a valid `rlimit`, which the call fills.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_DATA, &raw mut limit) != 0
+            || limit.rlim_cur != libc::RLIM_INFINITY
+    }
+}
+
+/// The address that a call of the kernel has returned; null for an error.
+fn pointer(result: libc::c_long) -> *mut u8 {
+    if result == -1 {
+        return null_mut();
+    }
+    std::ptr::with_exposed_provenance_mut(result as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::page_size;
+
+    #[test]
+    fn mappings_are_aligned_and_whole() {
+        for size in [page_size(), 1 << 16, 1 << 20] {
+            let mappings = [(); 5].map(|()| map_aligned(size));
+            for start in mappings {
+                assert!(!start.is_null() && (start as usize).is_multiple_of(size));
+                // SAFETY: the mapping has so many bytes.
+                unsafe { start.write_bytes(7, size) };
+            }
+            for start in mappings {
+                // SAFETY: as above, and it is not used after that.
+                unsafe {
+                    assert!(
+                        std::slice::from_raw_parts(start, size)
+                            .iter()
+                            .all(|&byte| byte == 7)
+                    );
+                    unmap(start, size);
+                }
+            }
+        }
+    }
+}
