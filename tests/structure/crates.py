@@ -1,9 +1,9 @@
-"""Crates depend on each other as stated in their manifests, and the folders of a crate have no cycle.
+"""Crates depend on each other as stated in their manifests, and the folders and files of a crate have no cycle.
 
 The compiler refuses a crate that the manifest does not name, so only the manifests are read.
 
-In each folder, its files and subfolders refer to each other without a cycle. Only cycles of files alone are allowed.
-A module with children (`a.rs` beside `a/`, or `a/mod.rs`) belongs to its folder.
+In each folder, its files and subfolders refer to each other without a cycle. Cycles of files alone need a reason in
+rules.toml. A module with children (`a.rs` beside `a/`, or `a/mod.rs`) belongs to its folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import tomllib
 
-from structure.graphs import cycles, reachable
+from structure.graphs import circles, cycles, reachable
 from structure.rust import Reference, read_crate, references
 
 _PREFIX = "nthbyte-"
@@ -28,6 +28,8 @@ def check(root: Path, rules: dict[str, Any]) -> Iterator[str]:
     for cycle in cycles(direction):
         yield f"rules.toml: the stated direction is a circle: {' -> '.join(cycle)}"
     yield from _check_picture(root / "ARCHITECTURE.md", direction)
+    stated = rules.get("circles", {})
+    reasons = {(one["crate"], tuple(one["files"])): one["reason"] for one in stated.get("stay", ())}
     there = {path.parent.name: path.parent for path in sorted(root.glob("crates/*/Cargo.toml"))}
     for name in sorted(direction.keys() - there.keys()):
         yield f"rules.toml: there is no crate `{name}`"
@@ -40,8 +42,16 @@ def check(root: Path, rules: dict[str, Any]) -> Iterator[str]:
         for dependency in sorted(_dependencies(manifest) - allowed - {name}):
             yield f"crates/{name}/Cargo.toml: `{name}` may not depend on `{dependency}`"
         for crate_root in (folder / "src" / "lib.rs", folder / "src" / "main.rs"):
-            if crate_root.exists():
-                yield from _check_source(root, crate_root)
+            if not crate_root.exists():
+                continue
+            found, facades = _read_source(crate_root)
+            yield from folder_cycles(root, crate_root.parent, found, facades)
+            if name not in stated.get("not_looked_at", ()):
+                for files in file_circles(crate_root.parent, found):
+                    if not reasons.pop((name, tuple(files)), None):
+                        yield f"crates/{name}: a circle of files, without a reason in rules.toml: {', '.join(files)}"
+    for name, files in reasons:
+        yield f"rules.toml: there is no such circle in crates/{name}: {', '.join(files)}"
 
 
 def _dependencies(manifest: dict[str, Any]) -> set[str]:
@@ -59,12 +69,24 @@ def _dependencies(manifest: dict[str, Any]) -> set[str]:
     return {name.removeprefix(_PREFIX) for name in named + renamed if name.startswith(_PREFIX)}
 
 
-def _check_source(root: Path, crate_root: Path) -> Iterator[str]:
+def _read_source(crate_root: Path) -> tuple[list[Reference], set[Path]]:
     module = read_crate(crate_root)
     facades = {
         one.file for one in module.all() if one.children and one.file.stem not in ("mod", "lib", "main")
     }
-    yield from folder_cycles(root, crate_root.parent, references(module), facades)
+    return references(module), facades
+
+
+def file_circles(source: Path, found: list[Reference]) -> list[list[str]]:
+    """Returns the files that all refer to each other, by way of others or not, as paths below the crate's source."""
+    graph: dict[str, set[str]] = defaultdict(set)
+    for reference in found:
+        one, other = (
+            str(file.relative_to(source)) if file.is_relative_to(source) else str(file)
+            for file in (reference.source, reference.target)
+        )
+        graph[one].add(other)
+    return circles(graph)
 
 
 def folder_cycles(root: Path, source: Path, found: list[Reference], facades: set[Path]) -> Iterator[str]:

@@ -40,6 +40,16 @@ def cycles(graph: Graph) -> list[list[str]]:
     return list(found.values())
 
 
+def circles(graph: Graph) -> list[list[str]]:
+    """Returns the nodes that all lead to each other, two or more, in order: the components of the graph."""
+    beyond = {node: reachable(graph, node) for node in graph}
+    found = {
+        tuple(sorted(other for other in after if node in beyond.get(other, ())))
+        for node, after in beyond.items()
+    }
+    return [list(together) for together in sorted(found) if len(together) > 1]
+
+
 def reachable(graph: Graph, start: str) -> set[str]:
     """Returns all nodes that a path of at least one edge leads to."""
     found: set[str] = set()

@@ -15,7 +15,7 @@ use nthbyte_requests::blocks::BLOCKS;
 
 use crate::replaced::{REPLACED, Replaced};
 use crate::thread::{self, Busy, Thread};
-use crate::{early, interface, mappings, replaced, sampler};
+use crate::{early, mappings, replaced, reports, sampler};
 
 /// The smallest sampled block, in bytes, where `free` knows a block's size. glibc's `free` of a smaller one takes some
 /// nanoseconds: it keeps blocks of up to 1,032 bytes as they are, in lists of the thread. That of a larger one looks at the
@@ -272,7 +272,7 @@ pub unsafe fn record_block(
     keep_errno(|| {
         // An earlier block at this address was freed without a call of this library.
         forget(block);
-        let token = interface::sampled(&Request {
+        let token = reports::sampled(&Request {
             size: size as u64,
             // SAFETY: the caller's state; `points` were found.
             period: unsafe { sampler::period(thread) },
@@ -307,5 +307,5 @@ pub fn report_freed(token: u64) {
     }
     // SAFETY: the calling thread's state.
     let _busy = unsafe { Busy::begin(thread::current()) };
-    keep_errno(|| interface::freed(token));
+    keep_errno(|| reports::freed(token));
 }

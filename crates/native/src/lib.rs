@@ -41,11 +41,12 @@
 //! slots        leads the calls of a running process to them
 //! handles      dlsym and dlclose, for libraries that are loaded later
 //! slot_pages, turn    writes to slots, by one thread at a time
-//! interface    what an agent calls
+//! start        what the dynamic linker calls      interface    what an agent calls
+//! reports      what the agent is told of, and whose requests it is not told of
 //! bundled      the allocator inside of Apache Arrow's library
 //! operators    C++'s operator new and delete, if another allocator brings its own
 //! calls, aligned, mappings    what runs at a sample point, and for blocks that may be sampled
-//! sampler      requests that are sampled: the arithmetic, and excluded code
+//! sampler      requests that are sampled: the arithmetic
 //! thread       the state of the calling thread
 //! replaced     the replaced functions
 //! objects      what the dynamic linker has loaded: slots, functions, needed libraries
@@ -75,11 +76,14 @@ mod objects;
 #[cfg(not(test))]
 mod operators;
 mod replaced;
+mod reports;
 mod sampler;
 #[cfg(not(test))]
 mod slot_pages;
 #[cfg(not(test))]
 mod slots;
+#[cfg(not(test))]
+mod start;
 mod thread;
 #[cfg(not(test))]
 mod turn;

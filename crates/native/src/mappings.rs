@@ -22,7 +22,7 @@ use crate::calls::{forget, record, report_freed};
 use crate::functions::Function;
 use crate::replaced::{REPLACED, next};
 use crate::thread::{self, Busy, Thread};
-use crate::{interface, replaced, sampler};
+use crate::{replaced, reports, sampler};
 
 /// The most mappings that are known without a sample: the kernel's own limit is not much higher
 /// (`vm.max_map_count`). Those that were unmapped together with others before them are forgotten when their address is
@@ -113,7 +113,7 @@ unsafe fn note(
             record(thread, start, size, points, kind);
             return;
         }
-        if (*thread).busy != 0 || !sampler::is_on() || interface::is_excluded(caller) {
+        if (*thread).busy != 0 || !sampler::is_on() || reports::is_excluded(caller) {
             return;
         }
     }
@@ -221,7 +221,7 @@ pub fn look(token: u64) {
     if is_looked_at(token) {
         // SAFETY: the calling thread's state.
         let _busy = unsafe { Busy::begin(thread::current()) };
-        keep_errno(|| interface::look(token));
+        keep_errno(|| reports::look(token));
     }
 }
 
@@ -234,7 +234,7 @@ fn unmap(start: *mut c_void, size: usize) -> bool {
     if !is_busy && sampler::is_on() {
         // SAFETY: as above.
         let _busy = unsafe { Busy::begin(thread) };
-        keep_errno(|| is_noted = interface::unmap(start as usize, size));
+        keep_errno(|| is_noted = reports::unmap(start as usize, size));
     }
     is_noted
 }

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use nthbyte_host::process::image;
 
+#[cfg(not(test))]
+use crate::entry;
 use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS};
 use crate::{calls, definitions, sampler, thread};
-#[cfg(not(test))]
-use crate::{entry, interface};
 
 /// The replaced functions, by number; null for one that the process does not have, or before the look-up.
 pub static FOUND: [AtomicPtr<c_void>; FUNCTIONS] =
@@ -73,25 +73,6 @@ pub static REPLACED: Replaced = Replaced {
     usable_size: AtomicPtr::new(null_mut()),
     state: AtomicUsize::new(UNKNOWN),
 };
-
-/// Called by the dynamic linker before `main`, or when the agent loads the library: the functions are known before there
-/// are more threads.
-#[cfg(not(test))]
-#[used]
-#[unsafe(link_section = ".init_array")]
-static INITIALIZE: extern "C" fn() = initialize;
-
-#[cfg(not(test))]
-extern "C" fn initialize() {
-    if functions().is_none() {
-        return;
-    }
-    find_operators();
-    find_resize();
-    if is_preloaded() && has_operators() {
-        crate::slots::attach_operators();
-    }
-}
 
 const UNKNOWN: usize = 0;
 const KNOWN: usize = 1;
@@ -228,33 +209,6 @@ fn find<const COUNT: usize>(names: &[&'static CStr; COUNT]) -> [*mut c_void; COU
         names.map(|name| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) })
     } else {
         definitions::of(names)
-    }
-}
-
-/// Finds C++'s operators, if they are in the library of another allocator than the C library's. The look-up allocates, so it
-/// is not part of the other one.
-#[cfg(not(test))]
-fn find_operators() {
-    let malloc = REPLACED.malloc.load(Relaxed) as usize;
-    let [start, end] = image::range(malloc);
-    let allocator = start..end;
-    let c_library = definitions::c_library();
-    let is_other = |address| allocator.contains(&malloc) && !allocator.contains(&address);
-    // An allocator that is part of the program is not told apart from the rest of it.
-    if !is_other(c_library) || !is_other(definitions::program()) {
-        return;
-    }
-    let (_, names) = NAMES
-        .split_first_chunk::<OPERATORS>()
-        .expect("there are more");
-    let names: &[_; FUNCTIONS - OPERATORS] = names.try_into().expect("the rest");
-    for (place, function) in FOUND[OPERATORS..].iter().zip(definitions::of(names)) {
-        if allocator.contains(&(function as usize)) {
-            place.store(function, Relaxed);
-        }
-    }
-    if has_operators() {
-        interface::exclude_calls_of(allocator);
     }
 }
 

@@ -6,7 +6,7 @@ pub use nthbyte_requests::sampler::{
 
 use nthbyte_requests::{Thread, sampler};
 
-use crate::interface;
+use crate::reports;
 
 /// Decides about a request of `bytes`, which were subtracted from the thread's countdown. Returns the number of sample
 /// points in it; 0 if it is not sampled, or is not the program's.
@@ -29,7 +29,7 @@ pub unsafe fn points_of(thread: *mut Thread, bytes: usize, caller: usize) -> u32
 
 /// Keeps the caller of a sampled request.
 unsafe fn of_program(thread: *mut Thread, points: u32, caller: usize) -> u32 {
-    if points == 0 || interface::is_excluded(caller) {
+    if points == 0 || reports::is_excluded(caller) {
         return 0;
     }
     // SAFETY: the caller's own state.

@@ -38,14 +38,14 @@
 //! - Remove a key (an address) before another object can have the same address: [`Session::forget_function`],
 //!   [`Session::forget_type`].
 //! - Run everything that an interpreter calls inside [`guarded`].
-//! - In a library that lives in a foreign process: [`agent_allocator!`].
+//! - In a library that lives in a foreign process: [`nthbyte_host::agent_allocator!`].
 //!
 //! # What this crate guarantees
 //!
 //! - It does not wait for the disk. Other waits last a few seconds at most: for room in the ring when every allocation
 //!   is recorded, before a fork, and at the end. Events that cannot be recorded are counted as lost, and the profile
 //!   contains the count.
-//! - With [`agent_allocator!`], nothing here ends the process when memory runs out: a reserve serves what is needed, and
+//! - With that allocator, nothing here ends the process when memory runs out: a reserve serves what is needed, and
 //!   events are lost.
 //! - In the child of a fork, the first recording begins the child's own profile.
 //!
@@ -57,32 +57,21 @@
 //! # Map
 //!
 //! ```text
-//! session     Session and Recording: the interface for hosts; why there is one lock
-//! registry    the slots of sessions                     lock      a lock that a signal handler may try to take
-//! pace        the period by itself
-//! lost        counts of events that could not be recorded
-//! recorder    the producer of the ring                  record    the records in the ring
-//! ring        the ring, which follows the rate of events
-//! room        waits for room in the ring
-//! interner    threads, functions, types, stack nodes by the host's keys; epochs
-//! fork        how a session handles forks; fork_state is their one word
-//! writer      the writer thread, the drain, pending samples    sleeper   the thread's sleep
-//! output      the profile's file, with a provisional end   claims    its claim, for launchers in Python
-//! native      native memory                              observer    from the library for it
-//! preload     the interface of that library
-//! postponed   frees that wait for a recording          unfinished  samples whose stack the writer thread completes
-//! timers      the timers of time samples            rate       how many of them there can be
-//! ticks       time samples, from a signal handler to the file
-//! guard       stops panics                              termination  completes the profile at SIGTERM, and before other ends
-//! last_line   what is printed at SIGTERM            missing   what is in no profile
-//! composition what the resident set is made of, at intervals
-//! os_thread   a thread that needs no thread-local data
-//! exit        the end of the process
-//! host        the contract with the host           keeper     the same, for the recorder and the writer thread
-//! backlog     the ticks that wait
-//! reserve     the allocator, with a reserve for when memory runs out    pool  its small blocks    region  the reserve's memory
-//! process     descriptors, reads that cannot fault, resident size, the library's own pages
-//! cancellation  waits in threads that the program cancels    signals  threads that take no signal
+//! contract     what a session asks of its host: one trait       keeper, hosted  the same, for those below the session
+//! session      Session; why there is one lock                   start           its start
+//! registry     the slots of sessions                            session_state   what threads share of one
+//! begin        how a recording begins, and waits for room       guard           stops panics
+//! recording/   Recording; the recorder; threads, functions, types and stack nodes by the host's keys; epochs
+//! ring/        the ring, which follows the rate of events; its records; counts of lost ones
+//! pace/        the period by itself
+//! writer/      the writer thread, the drain, pending samples
+//! output/      the profile's file, with a provisional end        claims          its claim, for launchers in Python
+//! composition/ what the resident set is made of, at intervals; how busy the process is
+//! native/      native memory: samples, the library's observer, mappings by what is touched, names of libraries
+//! ticks/       time samples, from timers and a signal handler to the file
+//! fork         how a session handles forks                      fork_state      their one word
+//! termination  completes the profile at SIGTERM, and before other ends
+//! last_line    what is printed then                             missing         what is in no profile
 //! config, outcome, clock
 //! ```
 

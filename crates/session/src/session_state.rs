@@ -126,7 +126,7 @@ impl SessionState {
         Clock::started_at(self.start.load(Relaxed))
     }
 
-    /// Whether [`Slot::take_must_forget_keys`] would return true. Costs one load.
+    /// Whether [`Self::take_must_forget_keys`] would return true. Costs one load.
     #[inline]
     pub(crate) fn must_forget_keys(&self) -> bool {
         self.must_forget_keys.load(Acquire)

@@ -4,13 +4,11 @@ use std::iter::Peekable;
 use std::sync::Arc;
 
 use nthbyte_host::process::Probe;
-use nthbyte_profile::event::NodeId;
-use nthbyte_session::{Recording, native};
 
+use crate::frame::{Cut, Frame, MAX_DEPTH, Unknown};
 use crate::interrupted::{Interrupted, RED_ZONE};
+use crate::looks;
 use crate::stack::{CHUNK, Words};
-use crate::upkeep;
-use crate::walker::{Cut, Frame, MAX_DEPTH, Unknown};
 
 /// The largest part of a stack that is kept: that of the largest number of frames, if they have 512 bytes. What lies
 /// outside of it is missing in the stack.
@@ -141,7 +139,7 @@ impl Unfinished {
             interrupted,
             parts: Vec::new(),
             own: 0,
-            look: upkeep::last_look(),
+            look: looks::last(),
         })
     }
 
@@ -176,22 +174,9 @@ impl Unfinished {
         }
         part.words.get(within / 8).copied()
     }
-}
 
-impl native::Unfinished for Unfinished {
-    fn is_ready(&self, _: &mut Recording<'_>) -> bool {
-        // SAFETY: there is a recording, and this is the only use of the unwinder in this thread.
-        unsafe { upkeep::unwinder() }.is_none_or(|unwinder| unwinder.knows(self))
-    }
-
-    fn bytes(&self) -> usize {
+    /// How many bytes are kept, about.
+    pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>() + self.own + size_of_val(&*self.parts) + size_of_val(&*self.frames)
-    }
-
-    fn stack(self: Box<Self>, recording: &mut Recording<'_>) -> Option<NodeId> {
-        // SAFETY: there is a recording, and this is the only use of the unwinder in this thread.
-        let unwinder = unsafe { upkeep::unwinder() }?;
-        unwinder.resume(&self);
-        unwinder.stack(recording)
     }
 }

@@ -42,6 +42,7 @@
 //! walker    the walk: registers, frames              upkeep    who knows the modules, and when they are looked for
 //! copied    what is kept of a walk that waits         cfi       tables that would hold a walk are refused
 //! interrupted  a thread in a signal handler, walked later from a copy of its stack
+//! frame     frames, and where a walk ends      looks       what walks have met since the last look
 //! modules   what is loaded, and its tables        maps   /proc/self/maps        image   a library's file
 //! stack     words of the stack, read within its bounds        bounds    those of the calling thread's stack
 //! walk_stack  the stack that a walk runs on
@@ -57,9 +58,13 @@ mod cfi;
 #[cfg(target_arch = "x86_64")]
 mod copied;
 #[cfg(target_arch = "x86_64")]
+mod frame;
+#[cfg(target_arch = "x86_64")]
 mod image;
 #[cfg(target_arch = "x86_64")]
 mod interrupted;
+#[cfg(target_arch = "x86_64")]
+mod looks;
 #[cfg(target_arch = "x86_64")]
 mod maps;
 #[cfg(target_arch = "x86_64")]
@@ -76,11 +81,14 @@ mod walker;
 #[cfg(target_arch = "x86_64")]
 pub use copied::Unfinished;
 #[cfg(target_arch = "x86_64")]
+pub use frame::{Frame, MAX_DEPTH};
+#[cfg(target_arch = "x86_64")]
 pub use interrupted::{Interrupted, Registers, prepare};
 #[cfg(target_arch = "x86_64")]
 pub use upkeep::{begin, begin_in_program, is_possible, keep_up, unwinder};
-pub use walker::{Frame, MAX_DEPTH, Unwinder};
+pub use walker::Unwinder;
 #[cfg(not(target_arch = "x86_64"))]
 pub use walker::{
-    Interrupted, Registers, Unfinished, begin, begin_in_program, is_possible, prepare, unwinder,
+    Frame, Interrupted, MAX_DEPTH, Registers, Unfinished, begin, begin_in_program, is_possible,
+    keep_up, prepare, unwinder,
 };

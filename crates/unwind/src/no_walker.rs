@@ -76,6 +76,9 @@ impl Interrupted {
 /// There is nothing to prepare.
 pub const fn prepare() {}
 
+/// There is nothing to keep up.
+pub const fn keep_up() {}
+
 /// No.
 #[must_use]
 pub const fn is_possible() -> bool {

@@ -10,29 +10,23 @@
 //! waited for them.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use nthbyte_host::clock::monotonic_nanos;
 use nthbyte_host::process::Probe;
 use nthbyte_host::threads::in_own_thread;
-use nthbyte_profile::event::LostKind;
-use nthbyte_session::{RecordingCell, Session, guarded, native, record_now};
+use nthbyte_profile::event::{LostKind, NodeId};
+use nthbyte_session::{Recording, RecordingCell, Session, guarded, native, record_now};
 
 use crate::bounds;
+use crate::copied::Unfinished;
+use crate::looks;
 use crate::modules::Modules;
 use crate::walker::Unwinder;
 
 /// After this time, in nanoseconds, there is a look for modules that were unloaded and replaced, if there was a walk.
 const LOOK_AFTER: u64 = 1_000_000_000;
-
-/// A walk has met an address in no known module, and its sample waits.
-static WANTED: AtomicBool = AtomicBool::new(false);
-/// There was a walk since the last look.
-static WALKED: AtomicBool = AtomicBool::new(false);
-
-/// The number of looks that have begun.
-static LOOKS: AtomicU64 = AtomicU64::new(0);
 
 /// The unwinder.
 static UNWINDER: RecordingCell<Option<Unwinder>> = RecordingCell::new(None);
@@ -120,28 +114,12 @@ pub unsafe fn unwinder() -> Option<&'static mut Unwinder> {
     unsafe { UNWINDER.beside_recording() }.as_mut()
 }
 
-/// Called by a walk: `is_known` says whether all of its addresses are in known modules, or known to be in none.
-#[inline]
-pub(crate) fn walked(is_known: bool) {
-    if !WALKED.load(Relaxed) {
-        WALKED.store(true, Relaxed);
-    }
-    if !is_known {
-        WANTED.store(true, Release);
-    }
-}
-
-/// The number of the last look that has begun. Only the thread that uses the watch begins one.
-pub(crate) fn last_look() -> u64 {
-    LOOKS.load(Acquire)
-}
-
 /// Looks at what is loaded, if there is a reason, and completes the stacks that wait for it. A host with native stacks calls it
 /// in [`Host::prepare`](nthbyte_session::Host::prepare). The thread that ends the session calls it, too, which may have been
 /// interrupted inside `malloc`.
 pub fn keep_up() {
-    let wanted = WANTED.swap(false, Acquire);
-    if !wanted && !WALKED.load(Relaxed) {
+    let wanted = looks::take_wanted();
+    if !wanted && !looks::has_walked() {
         return;
     }
     guarded(|| with_watch(|watch| look(watch.as_mut()?, wanted)));
@@ -153,10 +131,9 @@ fn look(watch: &mut Watch, wanted: bool) -> Option<()> {
         return None;
     }
     if !watch.is_needed {
-        WALKED.store(false, Relaxed);
         watch.looked = now;
         // Before the look: what is loaded from here on may be missing in it.
-        LOOKS.fetch_add(1, AcqRel);
+        looks::begin();
         watch.is_ahead |= watch.modules.refresh(Probe::new()?, &watch.own);
     }
     let mut new = watch.is_ahead.then(|| watch.modules.clone());
@@ -165,7 +142,7 @@ fn look(watch: &mut Watch, wanted: bool) -> Option<()> {
     }
     watch.is_needed = true;
     let Some(mut recording) = record_now() else {
-        WANTED.store(true, Release);
+        looks::want();
         return None;
     };
     // SAFETY: there is a recording, and the reference is not used after this statement.
@@ -173,13 +150,13 @@ fn look(watch: &mut Watch, wanted: bool) -> Option<()> {
         if let Some(new) = &mut new {
             unwinder.exchange(new);
         }
-        unwinder.has_looked(last_look());
+        unwinder.has_looked(looks::last());
     });
     is_there?;
     watch.is_ahead = false;
     watch.is_needed = !native::complete(&mut recording);
     if native::are_waiting(&mut recording) {
-        WANTED.store(true, Release);
+        looks::want();
     }
     drop(recording);
     // What is not used any more is unmapped without the lock.
@@ -221,6 +198,24 @@ fn with_watch<T>(work: impl FnOnce(&mut Option<Watch>) -> T) -> Option<T> {
     let result = work(unsafe { &mut *place });
     WATCH.user.store(0, Release);
     Some(result)
+}
+
+impl native::Unfinished for Unfinished {
+    fn is_ready(&self, _: &mut Recording<'_>) -> bool {
+        // SAFETY: there is a recording, and this is the only use of the unwinder in this thread.
+        unsafe { unwinder() }.is_none_or(|unwinder| unwinder.knows(self))
+    }
+
+    fn bytes(&self) -> usize {
+        Self::bytes(self)
+    }
+
+    fn stack(self: Box<Self>, recording: &mut Recording<'_>) -> Option<NodeId> {
+        // SAFETY: there is a recording, and this is the only use of the unwinder in this thread.
+        let unwinder = unsafe { unwinder() }?;
+        unwinder.resume(&self);
+        unwinder.stack(recording)
+    }
 }
 
 #[cfg(test)]
@@ -277,7 +272,7 @@ mod tests {
         let handle = load(copied.to_str().unwrap());
         let address = mapping(copied.to_str().unwrap()).range.start;
         let look = || {
-            walked(false);
+            looks::walked(false);
             keep_up();
         };
         assert_eq!(known(&session, address), (false, 0));
@@ -307,7 +302,7 @@ mod tests {
             // SAFETY: as above.
             unsafe { unwinder() }.unwrap().in_vain().push(address >> 16);
         }
-        walked(true);
+        looks::walked(true);
         with_watch(|watch| watch.as_mut().unwrap().looked = 0);
         keep_up();
         assert_eq!(known(&session, address), (true, 3));

@@ -11,14 +11,13 @@ use nthbyte_session::native::{Placed, may_wait};
 use nthbyte_session::{Epoch, PerEpoch, Recording};
 
 use crate::copied::{Part, Unfinished};
+use crate::frame::{Cut, Frame, MAX_DEPTH, Unknown};
 use crate::interrupted::Interrupted;
+use crate::looks;
 use crate::modules::Modules;
 use crate::stack::{self, Chunk, Stack};
-use crate::upkeep;
 use crate::walk_stack::{self, WalkStack};
 
-/// The largest number of frames of a walk. A deeper stack keeps its innermost frames.
-pub const MAX_DEPTH: usize = 1024;
 /// The text of a note in place of the others.
 const CUT_NOTE: &str = "(deeper than 1024 frames: outer frames cut)";
 const _: () = assert!(MAX_DEPTH == 1024);
@@ -30,25 +29,6 @@ const MOST_UNKNOWN: usize = 16;
 /// Addresses in one part of memory of this size, as a power of two, count as one.
 const UNKNOWN_SHIFT: u32 = 16;
 
-/// A frame of native code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame {
-    /// The instruction that runs: in a caller, the last byte of the call.
-    pub address: usize,
-    /// Where the frame's part of the stack begins. It ends where that of its caller begins.
-    pub stack: usize,
-}
-
-/// A frame whose module is not known.
-#[derive(Clone, Copy)]
-pub(crate) struct Unknown {
-    pub(crate) place: usize,
-    pub(crate) address: FrameAddress,
-    pub(crate) registers: UnwindRegsX86_64,
-    /// The number of known frames inside of it.
-    pub(crate) inner: usize,
-}
-
 /// Which of nthbyte's own frames are left out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeftOut {
@@ -57,16 +37,6 @@ pub(crate) enum LeftOut {
     Nothing,
     /// A signal interrupts them anywhere.
     All,
-}
-
-/// Whether outer frames are missing in a walk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
-    No,
-    /// At [`MAX_DEPTH`].
-    Deep,
-    /// At the end of what was copied of the stack.
-    NotCopied,
 }
 
 /// Walks the stack of the calling thread, and stores the last walk's frames.
@@ -183,7 +153,7 @@ impl Unwinder {
             self.unknown.len() < MOST_UNKNOWN
                 && !self.unknown.contains(&(unknown.place >> UNKNOWN_SHIFT))
         });
-        upkeep::walked(self.wanted.is_none());
+        looks::walked(self.wanted.is_none());
     }
 
     /// What is needed to complete the last walk, which was one of an interrupted thread, once its modules are known. `None`

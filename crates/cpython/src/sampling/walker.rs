@@ -7,19 +7,16 @@
 //!
 //! No code here creates an object, runs Python code, or allocates from the heap that called it.
 
-mod placed;
-
 use nthbyte_profile::event::{FrameKind, Node, NodeId};
 
 use crate::layout::{Entries, Layout, UNUSED};
 use crate::memory::field;
 use crate::sampling::codes::Codes;
-use crate::sampling::data_stack::{Cursor, Passed, Reader};
+use crate::sampling::data_stack::{Chunks, Cursor, Passed, Reader};
 use crate::sampling::kept::Kept;
 use crate::sampling::merge::{Mark, MarkKind, Piece, merge};
 use nthbyte_session::{Epoch, PerEpoch, Recording};
 use nthbyte_unwind::{Unfinished, Unwinder};
-use placed::Placed;
 
 /// The largest number of recorded frames of a stack. A deeper stack keeps its innermost frames, and a note replaces the
 /// others.
@@ -480,6 +477,83 @@ fn pass(all: &mut Vec<Passed>, one: Passed) -> Option<()> {
 #[unsafe(link_section = "nthbyte_hot")]
 fn cut_node(recording: &mut Recording<'_>) -> Option<NodeId> {
     recording.named_node(NodeId::ROOT, CUT_NOTE, FrameKind::Note)
+}
+
+/// The last stack, outermost frame first.
+#[derive(Default)]
+struct Placed {
+    frames: Vec<Seen>,
+    /// The nodes of the frames; fewer if there was no room for some.
+    nodes: Vec<NodeId>,
+    /// Whether outer frames are missing.
+    is_cut: bool,
+    chunks: Chunks,
+}
+
+impl Placed {
+    fn clear(&mut self) {
+        self.frames.clear();
+        self.nodes.clear();
+        self.chunks.clear();
+        self.is_cut = false;
+    }
+
+    /// Takes over a walk: keeps the frames, and their nodes, that are the same.
+    ///
+    /// # Safety
+    /// The walked thread has not run since.
+    #[inline(always)]
+    unsafe fn take(&mut self, walk: &Walk, end: End, reader: Reader) -> Option<()> {
+        let seen = &walk.seen;
+        let outside = match end {
+            End::Known(outside) => outside,
+            End::Whole | End::Cut => 0,
+        };
+        self.frames.try_reserve(seen.len()).ok()?;
+        // Where frames are missing, a frame and its place say nothing.
+        let is_aligned = match end {
+            End::Known(_) => true,
+            End::Whole => !self.is_cut,
+            End::Cut => false,
+        };
+        let mut same = outside;
+        let mut new = seen.len();
+        if is_aligned {
+            let before = &self.frames[outside..];
+            let most = before.len().min(new);
+            // Two pointers: this is half of what a sample costs in a stack of usual depth.
+            // SAFETY: `most` frames are there, from the outer end of both on.
+            unsafe {
+                let mut now = seen.as_ptr().add(new);
+                let mut old = before.as_ptr();
+                let end = old.add(most);
+                while old != end && *old == *now.sub(1) {
+                    (now, old) = (now.sub(1), old.add(1));
+                }
+                let equal = most - end.offset_from_unsigned(old);
+                (new, same) = (new - equal, same + equal);
+            }
+        }
+        if !matches!(end, End::Known(_)) {
+            self.chunks.clear();
+            self.is_cut = end == End::Cut;
+        }
+        self.frames.truncate(same);
+        self.nodes.truncate(same);
+        self.frames.extend(seen[..new].iter().rev());
+        if !walk.passed.is_empty() {
+            // SAFETY: by the contract.
+            unsafe { self.chunks.add(reader, self.frames.len(), &walk.passed) };
+        }
+        if self.frames.len() > MAX_DEPTH {
+            let dropped = self.frames.len() - KEPT_DEPTH;
+            self.frames.drain(..dropped);
+            self.nodes.clear();
+            self.chunks.drop_outer(dropped);
+            self.is_cut = true;
+        }
+        Some(())
+    }
 }
 
 #[cfg(test)]

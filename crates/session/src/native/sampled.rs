@@ -6,7 +6,7 @@
 //! global allocator ───────────────────────────┘     any thread, any lock held
 //! ```
 //!
-//! An agent [connects](connect) to the library when its session has started, and disconnects before the session ends. A
+//! An agent [connects](super::connect) to the library when its session has started, and disconnects before the session ends. A
 //! host that samples its own requests calls [`begin`] and [`end`] instead, and [`sampled`] and [`freed`] in between.
 //! Beginning and end are in the thread that starts or stops the session; samples come from all threads.
 //!

@@ -1,6 +1,6 @@
 //! The profile's file, inside the host's process.
 //!
-//! The program may close the descriptor (see [`crate::process`]). So each write first checks the descriptor; if it no
+//! The program may close the descriptor (see [`nthbyte_host::process`]). So each write first checks the descriptor; if it no
 //! longer refers to the profile, the file is opened again by its name. The writer thread has a copy of the descriptor
 //! that the program cannot close (see [`Output::take_along`]).
 //!

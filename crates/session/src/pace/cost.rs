@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_host::clock::monotonic_nanos;
 
-use super::TIMED;
-
+/// One in this many samples, and one in this many frees, is timed.
+pub(super) const TIMED: u32 = 32;
 /// One value counts at most this many times the mean.
 const OUTLIER: u64 = 4;
 /// The first samples of a session, and the most that a sample, a free and a record of them are taken to cost, in nanoseconds.

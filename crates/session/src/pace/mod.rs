@@ -23,12 +23,13 @@
 //! In the recording of a sample: after [`FIRST_SAMPLES`], then after [`SAMPLES`] each, or at the first sample after
 //! [`DECIDE_AFTER`]. So a program that allocates gigabytes a second has another period after some hundred samples, and
 //! one that allocates little pays nothing. Where no sample comes for [`IDLE_AFTER`], the writer thread decides. A period is a
-//! power of two, or a quarter, half or three quarters of the way to the next. It becomes at most [`FASTEST`] times longer or shorter at once, and stays where it is while the number of
+//! power of two, or a quarter, half or three quarters of the way to the next. It becomes at most [`FASTEST`](tally::FASTEST) times longer or shorter at once, and stays where it is while the number of
 //! samples lies between 0.7 of what is allowed and all of it. The hosts change their samplers at their own next sample; what a
 //! sample stands for is the period under which its sample point was drawn
 //! ([`Recording::allocation`](crate::Recording::allocation)).
 
 mod cost;
+mod kind;
 mod tally;
 mod trial;
 
@@ -36,14 +37,14 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_host::clock;
-use nthbyte_profile::Meta;
 use nthbyte_profile::event::Nanos;
 
-use cost::{Cost, RecordCost};
+use cost::{Cost, RecordCost, TIMED};
 use tally::Tally;
 use trial::{LONGER, Trial};
 
 pub(crate) use cost::Timed;
+pub(crate) use kind::Kind;
 
 /// The period at first, in bytes, and the shortest one. Without an interpreter's memory, it is [`SHORTEST_NATIVE_PERIOD`].
 pub const FIRST_PERIOD: u64 = 16 << 10;
@@ -87,11 +88,6 @@ const SAMPLES: u32 = 256;
 const DECIDE_AFTER: u64 = 100_000_000;
 /// If no sample has come for so long, it is decided without one.
 const IDLE_AFTER: u64 = 2 * DECIDE_AFTER;
-/// One in this many samples, and one in this many frees, is timed.
-const TIMED: u32 = 32;
-/// A decision makes a period at most this many times longer or shorter: the costs of the first samples, whose stacks are
-/// new and whose memory is touched for the first time, say little of later ones.
-const FASTEST: u64 = 8;
 /// With the ring so full that the writer thread does not keep up, the periods become this many times longer at least.
 const CROWDED: f64 = 4.0;
 
@@ -147,32 +143,6 @@ struct Seen {
     record: u32,
     /// Whether more records are in the ring than the writer thread should let come together.
     is_crowded: bool,
-}
-
-/// Kinds of memory, each with a period of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// The interpreter's.
-    Own = 0,
-    Native = 1,
-}
-
-impl Kind {
-    const ALL: [Self; 2] = [Self::Own, Self::Native];
-
-    /// A bit for each source of native memory.
-    pub(crate) fn native_sources(meta: &Meta) -> u64 {
-        let sources = meta.sources.iter().take(64).enumerate();
-        let native = sources.filter(|(_, source)| source.is_native());
-        native.fold(0, |bits, (at, _)| bits | 1 << at)
-    }
-
-    const fn other(self) -> Self {
-        match self {
-            Self::Own => Self::Native,
-            Self::Native => Self::Own,
-        }
-    }
 }
 
 /// The periods of a session, in bytes.

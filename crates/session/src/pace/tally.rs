@@ -1,6 +1,10 @@
 //! From the numbers of samples to the next period.
 
-use super::{FASTEST, LONGEST_PERIOD};
+use nthbyte_sampling::Period;
+
+/// A decision makes a period at most this many times longer or shorter: the costs of the first samples, whose stacks are
+/// new and whose memory is touched for the first time, say little of later ones.
+pub(super) const FASTEST: u64 = 8;
 
 /// A number of samples counts as too large or too small only where it is so by this many of its standard deviations.
 const SURE: f64 = 1.5;
@@ -33,7 +37,7 @@ impl Tally {
     pub(super) fn next_period(self, period: u64, shortest: u64) -> u64 {
         let wanted = |margin: f64| {
             let bytes = period as f64 * self.samples / self.allowed * margin;
-            step_up(bytes.clamp(1.0, LONGEST_PERIOD as f64) as u64)
+            step_up(bytes.clamp(1.0, Period::MAX as f64) as u64)
         };
         let chance = SURE * self.samples.sqrt();
         let next = if self.samples - chance > 1.1 * self.allowed {
@@ -43,7 +47,7 @@ impl Tally {
         } else {
             period
         };
-        next.clamp(shortest, LONGEST_PERIOD)
+        next.clamp(shortest, Period::MAX)
     }
 }
 

@@ -20,7 +20,7 @@
 //! clocks say by [`SURE`] standard errors: a cost that is a tenth of the program is found in some minutes, one that
 //! doubles its time in some seconds. What is found raises the cost of a sample of that kind, and fades.
 
-use super::Kind;
+use super::kind::Kind;
 
 /// A trial's periods are so many times as long.
 pub(super) const LONGER: u64 = 4;

@@ -98,7 +98,7 @@ impl Recording<'_> {
     }
 
     /// The epoch of all numbers that this recording returns. A host keeps state derived from them in a
-    /// [`PerEpoch`](crate::PerEpoch).
+    /// [`PerEpoch`].
     #[inline]
     #[must_use]
     pub const fn epoch(&self) -> Epoch {

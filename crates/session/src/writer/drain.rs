@@ -15,7 +15,7 @@ use rtrb::Consumer;
 use super::arenas::Arenas;
 use super::file::{Sink, create, describe};
 use super::pending::{Pending, with_periods};
-use super::thread::{LastWords, Shared};
+use super::progress::{LastWords, Progress};
 use crate::clock::Clock;
 use crate::composition::{ActivityMeter, Composer, ResidentSet};
 use crate::config::Config;
@@ -163,7 +163,7 @@ impl Drain {
     }
 
     /// Takes all records from the ring. Returns whether the flush interval had passed and a block was written.
-    pub(super) fn work(&mut self, shared: &Shared) -> bool {
+    pub(super) fn work(&mut self, progress: &Progress) -> bool {
         let was_provisional = self.is_provisional();
         // A system call, which most wakes do not need.
         let began = (self.ring.slots() >= Spent::ENOUGH_RECORDS)
@@ -198,13 +198,13 @@ impl Drain {
                 }
                 _ => {}
             }
-            record.for_each_event(|event| self.write(event, shared));
+            record.for_each_event(|event| self.write(event, progress));
         }
         if let Some(began) = began {
             let now = clock::read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0);
-            shared.spent.took(records, now.saturating_sub(began));
+            progress.spent.took(records, now.saturating_sub(began));
         }
-        self.record_resident(shared, false);
+        self.record_resident(progress, false);
         let interval = self.flush_interval();
         // A full block has overwritten samples that are still pending, or that belong to the next block.
         let is_overwritten =
@@ -212,52 +212,52 @@ impl Drain {
         let is_due = is_overwritten || self.flushed.elapsed() >= interval;
         let writes = is_due && self.dirty;
         if is_due {
-            self.write_all(shared, interval / 2);
+            self.write_all(progress, interval / 2);
         }
         if let Sink::Open(writer) = &self.sink {
-            shared.spent.set_file(writer.bytes_written());
+            progress.spent.set_file(writer.bytes_written());
         }
         writes
     }
 
     /// Records the resident set size, if the file exists: in the child of a fork it alone is no reason for a file.
-    fn record_resident(&mut self, shared: &Shared, is_last: bool) {
+    fn record_resident(&mut self, progress: &Progress, is_last: bool) {
         if matches!(self.sink, Sink::Open(_)) {
             let readings = self.resident.readings(self.clock.now(), is_last);
             for memory in readings.into_iter().flatten() {
-                self.write(&Event::Memory(memory), shared);
+                self.write(&Event::Memory(memory), progress);
             }
-            self.record_missing(shared);
-            self.record_activity(is_last, shared);
-            self.record_composition(readings[2], is_last, shared);
+            self.record_missing(progress);
+            self.record_activity(is_last, progress);
+            self.record_composition(readings[2], is_last, progress);
         }
     }
 
     /// Records what is in no profile, if there is more than the file says.
-    fn record_missing(&mut self, shared: &Shared) {
+    fn record_missing(&mut self, progress: &Progress) {
         let missing = missing::now();
         if missing != self.missing {
-            self.write_extension(MISSING, &missing.encode(), shared);
+            self.write_extension(MISSING, &missing.encode(), progress);
             self.missing = missing;
         }
     }
 
     /// Records how busy the process is, if that is due.
-    fn record_activity(&mut self, is_last: bool, shared: &Shared) {
+    fn record_activity(&mut self, is_last: bool, progress: &Progress) {
         if let Some(activity) = self.activity.reading(self.clock.now(), is_last) {
-            self.write_extension(activity::ACTIVITY, &activity.encode(0), shared);
+            self.write_extension(activity::ACTIVITY, &activity.encode(0), progress);
         }
     }
 
     /// Records what the resident set is made of, if that is due. Only the writer thread does that.
-    fn record_composition(&mut self, reading: Option<Memory>, is_last: bool, shared: &Shared) {
+    fn record_composition(&mut self, reading: Option<Memory>, is_last: bool, progress: &Progress) {
         if !self.is_on_thread {
             return;
         }
         let now = self.clock.now();
         self.composer.begin(now, true);
         if let Some(first) = self.composer.take_first() {
-            self.write_composition(&first, shared);
+            self.write_composition(&first, progress);
         }
         let due = if is_last {
             self.composer.last(self.keeper, now)
@@ -266,34 +266,34 @@ impl Drain {
             self.composer.due(self.keeper, now, rss, reading.is_some())
         };
         if let Some(due) = due {
-            self.write_composition(&due, shared);
+            self.write_composition(&due, progress);
         }
     }
 
-    fn write_composition(&mut self, composition: &Composition, shared: &Shared) {
+    fn write_composition(&mut self, composition: &Composition, progress: &Progress) {
         let bytes = composition.encode(0);
-        self.write_extension(composition::COMPOSITION, &bytes, shared);
+        self.write_extension(composition::COMPOSITION, &bytes, progress);
     }
 
     /// Takes all records from the ring and writes them, so that the thread can stop.
-    pub(super) fn write_out(&mut self, shared: &Shared) {
-        self.work(shared);
-        self.write_all(shared, Duration::ZERO);
+    pub(super) fn write_out(&mut self, progress: &Progress) {
+        self.work(progress);
+        self.write_all(progress, Duration::ZERO);
     }
 
     /// Writes all data so far, and the pending samples if one has been pending for at least `pending_for`. The file
     /// keeps its old end until both are written.
-    fn write_all(&mut self, shared: &Shared, pending_for: Duration) {
+    fn write_all(&mut self, progress: &Progress, pending_for: Duration) {
         if let Sink::Open(writer) = &mut self.sink {
             writer.get_mut().hold();
         }
-        self.flush(shared);
+        self.flush(progress);
         let mut written = self.write_pending(pending_for);
         if let Sink::Open(writer) = &mut self.sink {
             written = written.and(writer.get_mut().release());
         }
         if let Err(error) = written {
-            self.fail(&error, shared);
+            self.fail(&error, progress);
         }
     }
 
@@ -304,15 +304,15 @@ impl Drain {
     }
 
     /// Ends the current block, so that all data so far is in the file.
-    fn flush(&mut self, shared: &Shared) {
+    fn flush(&mut self, progress: &Progress) {
         self.flushed = Instant::now();
         for runs in self.arenas.take().chunks(composition::MOST_RUNS) {
-            self.write_extension(composition::ARENAS, &encode_arenas(runs), shared);
+            self.write_extension(composition::ARENAS, &encode_arenas(runs), progress);
         }
-        for (kind, events) in shared.lost.take() {
+        for (kind, events) in progress.lost.take() {
             if events > 0 {
                 self.lost += events;
-                self.write(&Event::Lost(kind, events), shared);
+                self.write(&Event::Lost(kind, events), progress);
             }
         }
         if std::mem::take(&mut self.dirty)
@@ -321,7 +321,7 @@ impl Drain {
             self.pending.overwritten();
             match writer.flush() {
                 Ok(()) => self.ended_block(),
-                Err(error) => self.fail(&error, shared),
+                Err(error) => self.fail(&error, progress),
             }
         }
     }
@@ -359,39 +359,39 @@ impl Drain {
     }
 
     /// Records the pending samples as they are known now, because the host will not record them any more.
-    pub(super) fn record_pending(&mut self, shared: &Shared) {
+    pub(super) fn record_pending(&mut self, progress: &Progress) {
         let pending = self.pending.take_all();
         let periods = self.periods.clone();
         for event in with_periods(pending.iter(), &periods) {
             if matches!(event, Event::Allocation(_)) {
                 self.arenas.push(0);
             }
-            self.write(&event, shared);
+            self.write(&event, progress);
         }
     }
 
     /// Records what ends the process, if there is a file.
-    pub(super) fn ended_by(&mut self, reason: &str, shared: &Shared) {
+    pub(super) fn ended_by(&mut self, reason: &str, progress: &Progress) {
         if let Sink::Open(writer) = &mut self.sink
             && let Err(error) = writer.ended_by(reason)
         {
-            self.fail(&error, shared);
+            self.fail(&error, progress);
         }
     }
 
     /// Writes the remaining data and the end. Also returns a descriptor that the program's table still has.
     pub(super) fn finish(
         mut self,
-        shared: &Shared,
+        progress: &Progress,
         end: LastWords,
     ) -> (Outcome, Option<HostDescriptor>) {
-        self.work(shared);
-        self.record_resident(shared, true);
+        self.work(progress);
+        self.record_resident(progress, true);
         let counted = end.counted.and_then(|counted| counted.blocks);
         if let (Some(bytes), Sink::Open(_)) = (counted, &self.sink) {
-            self.write_extension(extension::COUNTED, &extension::counted(bytes), shared);
+            self.write_extension(extension::COUNTED, &extension::counted(bytes), progress);
         }
-        self.flush(shared);
+        self.flush(progress);
         let mut outcome = Outcome {
             path: Some(self.path.clone()),
             samples: self.counted.memory,
@@ -427,16 +427,16 @@ impl Drain {
     }
 
     /// Whether there is no file, and no data for one.
-    pub(super) fn has_nothing(&self, shared: &Shared) -> bool {
-        matches!(self.sink, Sink::Later(_)) && self.ring.slots() == 0 && shared.lost.is_empty()
+    pub(super) fn has_nothing(&self, progress: &Progress) -> bool {
+        matches!(self.sink, Sink::Later(_)) && self.ring.slots() == 0 && progress.lost.is_empty()
     }
 
-    fn write_extension(&mut self, kind: u8, bytes: &[u8], shared: &Shared) {
-        self.write(&Event::Extension(Extension { kind, bytes }), shared);
+    fn write_extension(&mut self, kind: u8, bytes: &[u8], progress: &Progress) {
+        self.write(&Event::Extension(Extension { kind, bytes }), progress);
     }
 
-    fn write(&mut self, event: &Event<'_>, shared: &Shared) {
-        shared.go_on();
+    fn write(&mut self, event: &Event<'_>, progress: &Progress) {
+        progress.go_on();
         if let Sink::Later(meta) = &self.sink {
             self.sink = match create(&self.path, meta, Output::create_new) {
                 Ok(writer) => {
@@ -462,11 +462,11 @@ impl Drain {
                 match writer.write(event) {
                     Ok(()) if writer.bytes_written() > before => self.ended_block(),
                     Ok(()) => {}
-                    Err(error) => self.fail(&error, shared),
+                    Err(error) => self.fail(&error, progress),
                 }
             }
             Sink::Failed(_) | Sink::Later(_) => {
-                shared.set_dead();
+                progress.set_dead();
                 if matches!(event, Event::Allocation(_) | Event::Cpu(_)) {
                     self.lost += 1;
                 }
@@ -474,8 +474,8 @@ impl Drain {
         }
     }
 
-    fn fail(&mut self, error: &std::io::Error, shared: &Shared) {
-        shared.set_dead();
+    fn fail(&mut self, error: &std::io::Error, progress: &Progress) {
+        progress.set_dead();
         let when = self.clock.now().0 / 1_000_000_000;
         let after = format!("the profile ends {when} s after its start");
         let failed = Sink::Failed(format!("{}; {after}", describe(&self.path, error)));

@@ -11,7 +11,8 @@ use nthbyte_host::sync::AtomicBool;
 use nthbyte_host::threads::{self, BlockedSignals, OsThread, Sleeper};
 
 use super::drain::Drain;
-use super::thread::{self, LastWords, Left, Request, Shared};
+use super::progress::LastWords;
+use super::thread::{self, Left, Request, Shared};
 use crate::outcome::{INTERNAL_ERROR, Outcome};
 use crate::pace::Spent;
 use crate::ring::Lost;
@@ -260,7 +261,7 @@ impl Writer {
         }
         self.shared.set_request(request);
         self.shared.wake();
-        let is_stuck = self.stuck_at == Some(self.shared.progress());
+        let is_stuck = self.stuck_at == Some(self.shared.steps());
         let wait = if is_stuck && !has_time {
             Duration::ZERO
         } else {
@@ -270,7 +271,7 @@ impl Writer {
         match left {
             Some(_) => self.join(),
             None => {
-                self.stuck_at = Some(self.shared.progress());
+                self.stuck_at = Some(self.shared.steps());
                 if request == Request::Stop {
                     self.shared.set_request(Request::Work);
                 }

@@ -4,6 +4,7 @@
 //! handle    the thread, as the recorder sees it: started, stopped, waited for
 //! thread    the thread itself: takes records from the ring until a request ends it
 //! drain     converts records into blocks of the file
+//! progress  how far it has come
 //! arenas    the arenas of samples, until they are written
 //! pending   samples that are published provisionally at the end of the file
 //! ```
@@ -17,10 +18,11 @@ mod drain;
 mod file;
 mod handle;
 mod pending;
+mod progress;
 mod thread;
 
 pub(crate) use drain::Drain;
 pub(crate) use handle::{LONGEST_WAIT, Writer};
 #[cfg(test)]
 pub(crate) use pending::Pending;
-pub(crate) use thread::LastWords;
+pub(crate) use progress::LastWords;

@@ -1,18 +1,20 @@
 //! The writer thread.
 
 use std::io;
+use std::ops::Deref;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use nthbyte_host::process::{HostDescriptor, image};
-use nthbyte_host::sync::{AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard};
+use nthbyte_host::sync::{AtomicBool, AtomicU8, Condvar, Mutex, MutexGuard};
 use nthbyte_host::threads::{self, OsThread, Sleeper};
 use nthbyte_host::{exit, memory, preload};
 use nthbyte_profile::event::Nanos;
 
 use super::drain::Drain;
-use crate::outcome::{Counted, Outcome};
+use super::progress::{LastWords, Progress};
+use crate::outcome::Outcome;
 use crate::pace::Spent;
 use crate::ring::Lost;
 use crate::termination::{self, WriterCount};
@@ -27,13 +29,6 @@ const BETWEEN_RELEASES: Duration = Duration::from_millis(500);
 /// signal handler waits for the thread.
 const LONGEST_RECORDING: u32 = 400;
 const LONGEST_TO_RECORD: Duration = Duration::from_millis(2500);
-
-/// What the writer thread writes of the end of a session.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LastWords {
-    pub(crate) time: Nanos,
-    pub(crate) counted: Option<Counted>,
-}
 
 const NO_END: LastWords = LastWords {
     time: Nanos(0),
@@ -63,13 +58,8 @@ pub(super) enum Left {
 
 /// State that the thread and the recorder share.
 pub(crate) struct Shared {
+    progress: Progress,
     request: AtomicU8,
-    /// Set when no more data will be written.
-    is_dead: AtomicBool,
-    /// Changes with each progress of the thread.
-    progress: AtomicU64,
-    pub(super) lost: &'static Lost,
-    pub(super) spent: &'static Spent,
     pub(super) sleeper: &'static Sleeper,
     exchange: Mutex<Exchange>,
     /// Whether the thread has left its result.
@@ -83,6 +73,14 @@ struct Exchange {
     left: Option<Left>,
 }
 
+impl Deref for Shared {
+    type Target = Progress;
+
+    fn deref(&self) -> &Progress {
+        &self.progress
+    }
+}
+
 impl Shared {
     pub(super) fn new(
         lost: &'static Lost,
@@ -90,33 +88,13 @@ impl Shared {
         sleeper: &'static Sleeper,
     ) -> Self {
         Self {
+            progress: Progress::new(lost, spent),
             request: AtomicU8::new(Request::Work as u8),
-            is_dead: AtomicBool::new(false),
-            progress: AtomicU64::new(0),
-            lost,
-            spent,
             sleeper,
             exchange: Mutex::default(),
             has_left: AtomicBool::new(false),
             left: Condvar::new(),
         }
-    }
-
-    pub(super) fn is_dead(&self) -> bool {
-        self.is_dead.load(Relaxed)
-    }
-
-    pub(super) fn set_dead(&self) {
-        self.is_dead.store(true, Relaxed);
-    }
-
-    pub(super) fn progress(&self) -> u64 {
-        self.progress.load(Relaxed)
-    }
-
-    /// Called by the thread after each progress.
-    pub(super) fn go_on(&self) {
-        self.progress.store(self.progress() + 1, Relaxed);
     }
 
     /// Ends the thread's current sleep, or its next one.
@@ -160,7 +138,7 @@ impl Shared {
     pub(super) fn wait(&self, longest: Duration, has_time: bool) -> Option<Left> {
         let mut exchange = self.exchange();
         loop {
-            let progress = self.progress();
+            let progress = self.steps();
             let waited = self
                 .left
                 .wait_timeout_while(exchange, longest, |exchange| exchange.left.is_none());
@@ -168,7 +146,7 @@ impl Shared {
             if let Some(left) = self.take(&mut exchange) {
                 return Some(left);
             }
-            if !has_time || self.progress() == progress {
+            if !has_time || self.steps() == progress {
                 return None;
             }
         }

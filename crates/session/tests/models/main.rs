@@ -56,10 +56,12 @@ mod writer {
     pub mod drain;
     #[path = "../../../src/writer/handle.rs"]
     pub mod handle;
+    #[path = "../../../src/writer/progress.rs"]
+    mod progress;
     #[path = "../../../src/writer/thread.rs"]
     mod thread;
 
-    pub(crate) use thread::LastWords;
+    pub(crate) use progress::LastWords;
 }
 
 mod native {

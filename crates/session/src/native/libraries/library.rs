@@ -23,7 +23,7 @@ pub struct Library {
     blocks: [(&'static str, String); Kind::OF_BLOCKS.len()],
 }
 
-/// Finds what [`at`] and [`of_caller`] need of the C library, which must not happen inside of a request: the search takes the
+/// Finds what [`at`](super::at) and [`of_caller`](super::of_caller) need of the C library, which must not happen inside of a request: the search takes the
 /// dynamic linker's lock, and a thread that has it may wait for the recording.
 pub fn prepare() {
     prepare_to_find_images();

@@ -5,10 +5,11 @@ use proptest::prelude::*;
 
 use super::programs::{Phase, Program};
 use crate::pace::cost::{MOST, Mean, OUTSIDE, Timed};
+use crate::pace::tally::FASTEST;
 use crate::pace::{
-    AIM, FASTEST, FILE_RATE, FILE_START, FIRST_PERIOD, FIRST_SAMPLES, Kind, LEAST_SAMPLES,
-    LONGEST_PERIOD, Pace, Periods, SAMPLES, SHARE, SHARE_OF_PROCESSOR, SHORTEST_NATIVE_PERIOD,
-    START, Seen, Spent, Tally,
+    AIM, FILE_RATE, FILE_START, FIRST_PERIOD, FIRST_SAMPLES, Kind, LEAST_SAMPLES, LONGEST_PERIOD,
+    Pace, Periods, SAMPLES, SHARE, SHARE_OF_PROCESSOR, SHORTEST_NATIVE_PERIOD, START, Seen, Spent,
+    Tally,
 };
 
 /// 500 + 500 + 150 + 2 · 150 ns a sample.

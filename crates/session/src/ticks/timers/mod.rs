@@ -28,6 +28,7 @@ use nthbyte_host::process::ProcessIdentity;
 use crate::begin::record_now;
 use crate::ticks::Rate;
 use crate::ticks::TICKS;
+use signal::{DELIVERED, MARK, MOST};
 
 mod room;
 mod signal;
@@ -35,13 +36,6 @@ mod signal;
 pub use room::has_room;
 pub use signal::{Handler, samples_of};
 
-/// The largest number of threads that have timers at the same time.
-const MOST: usize = 1 << 14;
-/// The upper half of the value that our timers send, so that a handler knows them.
-const MARK: usize = 0x6e74_6862;
-/// The number of expirations that one signal may stand for: the kernel's looks may be late by some periods, on a machine
-/// that others use too. More means that the thread has blocked the signal, and its stack is not that of the earlier ones.
-const TIMELY: u64 = 5;
 /// The time between two calls of [`keep`] while the process uses the processor, and while it does not.
 const BUSY: Duration = Duration::from_millis(20);
 const IDLE: Duration = Duration::from_millis(200);
@@ -58,8 +52,6 @@ const FEW: usize = 64;
 /// How many numbers are tried then. Linux numbers the threads of all processes in the order of their start.
 const TRIED: c_int = 16;
 
-/// Expirations that have arrived, by the number of the timer.
-static DELIVERED: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 /// The thread that has no timer: the writer thread.
 static LEFT_OUT: AtomicI32 = AtomicI32::new(0);
 /// The settings of the session: see [`Table`]. A forked child has the same.
@@ -282,16 +274,6 @@ fn scan() {
         }
         table.has_scanned = true;
     });
-}
-
-/// Counts expirations of a timer that have arrived together. Returns how many of them belong to the present stack;
-/// `None` if the timer is not ours. Safe in a signal handler.
-fn delivered(value: usize, expired: u64) -> Option<u64> {
-    let count = DELIVERED.get(value & 0xffff_ffff)?;
-    (value >> 32 == MARK).then(|| {
-        count.fetch_add(expired, Relaxed);
-        expired.min(TIMELY)
-    })
 }
 
 impl Table {

@@ -9,10 +9,19 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicI32, AtomicUsize};
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize};
 
-use super::delivered;
 use crate::ticks::TICKS;
+
+/// The largest number of threads that have timers at the same time.
+pub(super) const MOST: usize = 1 << 14;
+/// The upper half of the value that our timers send, so that a handler knows them.
+pub(super) const MARK: usize = 0x6e74_6862;
+/// The number of expirations that one signal may stand for: the kernel's looks may be late by some periods, on a machine
+/// that others use too. More means that the thread has blocked the signal, and its stack is not that of the earlier ones.
+const TIMELY: u64 = 5;
+/// Expirations that have arrived, by the number of the timer.
+pub(super) static DELIVERED: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 
 /// A host's handler.
 pub type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
@@ -109,4 +118,14 @@ pub unsafe fn samples_of(info: *const libc::siginfo_t) -> Option<u64> {
         TICKS.lose_several(expired - timely);
     }
     Some(timely)
+}
+
+/// Counts expirations of a timer that have arrived together. Returns how many of them belong to the present stack;
+/// `None` if the timer is not ours. Safe in a signal handler.
+fn delivered(value: usize, expired: u64) -> Option<u64> {
+    let count = DELIVERED.get(value & 0xffff_ffff)?;
+    (value >> 32 == MARK).then(|| {
+        count.fetch_add(expired, Relaxed);
+        expired.min(TIMELY)
+    })
 }

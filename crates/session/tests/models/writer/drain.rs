@@ -8,7 +8,7 @@ use loom::sync::atomic::AtomicUsize;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use nthbyte_profile::event::Nanos;
 
-use super::thread::{LastWords, Shared};
+use super::progress::{LastWords, Progress};
 use crate::keeper::Keeper;
 use crate::outcome::Outcome;
 use crate::process::HostDescriptor;
@@ -92,36 +92,36 @@ impl Drain {
 
     pub(super) const fn leave_thread(&mut self) {}
 
-    pub(super) fn work(&mut self, shared: &Shared) -> bool {
+    pub(super) fn work(&mut self, progress: &Progress) -> bool {
         let tail = self.ends.ring.tail.load(Acquire);
         while self.taken < tail {
             // SAFETY: loom checks that nobody writes the slot.
             let record = self.ends.ring.slots[self.taken].with(|slot| unsafe { *slot });
             self.ends.change(|content| content.records.push(record));
             self.taken += 1;
-            shared.go_on();
+            progress.go_on();
         }
         false
     }
 
-    pub(super) fn write_out(&mut self, shared: &Shared) {
-        self.work(shared);
+    pub(super) fn write_out(&mut self, progress: &Progress) {
+        self.work(progress);
     }
 
-    pub(super) const fn record_pending(&mut self, _shared: &Shared) {}
+    pub(super) const fn record_pending(&mut self, _progress: &Progress) {}
 
     pub(super) fn look(&self) {}
 
-    pub(super) fn ended_by(&mut self, signal: &'static str, _shared: &Shared) {
+    pub(super) fn ended_by(&mut self, signal: &'static str, _progress: &Progress) {
         self.ends.change(|content| content.signal = Some(signal));
     }
 
     pub(super) fn finish(
         mut self,
-        shared: &Shared,
+        progress: &Progress,
         _end: LastWords,
     ) -> (Outcome, Option<HostDescriptor>) {
-        self.work(shared);
+        self.work(progress);
         self.ends.change(|content| {
             assert!(!std::mem::replace(&mut content.is_ended, true));
         });
@@ -144,7 +144,7 @@ impl Drain {
         Nanos(0)
     }
 
-    pub(super) const fn has_nothing(&self, _shared: &Shared) -> bool {
+    pub(super) const fn has_nothing(&self, _progress: &Progress) -> bool {
         false
     }
 
