@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nthbyte._size import format_size, parse_period, parse_size
+
+AMOUNTS = json.loads((Path(__file__).parents[1] / "amounts.json").read_text())
+"""Sizes and times as users write them: the commands in Rust read the same table."""
 
 UNITS = {
     "": 1,
@@ -24,6 +30,15 @@ UNITS = {
 def test_a_number_and_a_unit_multiply(number: int, unit: str, space: str) -> None:
     assert parse_size(f"{number}{space}{unit}") == number * UNITS[unit]
     assert parse_size(f"{number}{unit.lower()}") == number * UNITS[unit]
+
+
+@pytest.mark.parametrize(("text", "size"), AMOUNTS["sizes"])
+def test_sizes_are_read_as_everywhere(text: str, size: int | None) -> None:
+    if size is None:
+        with pytest.raises(ValueError, match="size"):
+            parse_size(text)
+    else:
+        assert parse_size(text) == size
 
 
 @given(st.integers(0, 1 << 60))

@@ -99,7 +99,6 @@
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod linux;
 mod options;
-mod size;
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 mod unsupported;
 

@@ -4,8 +4,6 @@ use std::env::{self, VarError};
 use std::io;
 use std::path::PathBuf;
 
-use crate::size;
-
 /// Mean distance between sample points, in bytes, unless the program chooses another.
 const DEFAULT_PERIOD: u64 = 512 << 10;
 
@@ -109,9 +107,9 @@ impl Options {
             None => {}
             Some("auto") => options = options.auto(),
             Some(text) => {
-                let bytes = size::parse(text).ok_or_else(|| {
+                let bytes = nthbyte_sampling::parse_size(text).ok_or_else(|| {
                     invalid(format!(
-                        "NTHBYTE_EVERY={text} is no size: write 512KiB, 524288 or auto"
+                        "NTHBYTE_EVERY={text} is no size: write 512KiB, 0.5MiB, 524288 or auto"
                     ))
                 })?;
                 options = options.every(bytes);

@@ -37,10 +37,12 @@ mod distances;
 mod logarithm;
 mod period;
 mod random;
+mod size;
 mod weight;
 
 pub use countdown::{Countdown, Sampler};
 pub use distances::{Distances, SamplePoints};
 pub use period::Period;
 pub use random::Random;
+pub use size::parse_size;
 pub use weight::Weight;
