@@ -225,7 +225,7 @@ def rows_so_far(profile: Path, *options: str) -> dict[str, Any]:
 def firefox(profile: Path) -> Any:
     """Returns a profile as the Firefox Profiler reads it."""
     path = profile.with_suffix(".json.gz")
-    report("export", "--to", "firefox", "-o", path, profile, folder=profile.parent).ok()
+    report("export", "--to", "firefox", "-f", "-o", path, profile, folder=profile.parent).ok()
     return json.loads(gzip.decompress(path.read_bytes()))
 
 

@@ -28,8 +28,8 @@ for place in .venv .venv-pypy; do
     echo
     echo "\$ nthbyte run -f -o $demo/$name.nthb bench/programs/docutils_html.py"
     PYTHONPATH=$packages "$nthbyte" run -f -o "$demo/$name.nthb" bench/programs/docutils_html.py
-    .venv/bin/nthbyte export "$demo/$name.nthb" --to firefox -o "$demo/$name.json.gz" 2>/dev/null
-    .venv/bin/nthbyte flamegraph "$demo/$name.nthb" -o "$demo/$name.html" 2>/dev/null
+    .venv/bin/nthbyte export "$demo/$name.nthb" --to firefox -f -o "$demo/$name.json.gz" 2>/dev/null
+    .venv/bin/nthbyte flamegraph "$demo/$name.nthb" -f -o "$demo/$name.html" 2>/dev/null
     recorded="$recorded $demo/$name"
 done
 

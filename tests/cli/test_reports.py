@@ -387,23 +387,23 @@ def test_a_profile_is_never_destroyed(command: str, profile: Path, tmp_path: Pat
     [line] = done.err.splitlines()
     assert line.startswith(f"nthbyte: cannot write {other}: it is a profile;")
     assert (done.status, other.read_bytes(), ours.read_bytes()) == (1, data, data)
-    report(*_words(command, ours, other), "-f", folder=tmp_path).ok()
-    assert other.read_bytes() != data
-    # The same report again needs no --force, whatever the name.
-    report(*_words(command, ours, other), folder=tmp_path).ok()
+    assert report(*_words(command, ours, other), "-f", folder=tmp_path).status == 1
+    assert other.read_bytes() == data
 
 
 @pytest.mark.parametrize("command", [*EXPORTS, *PAGES])
-def test_a_file_of_the_user_is_never_destroyed(command: str, profile: Path, tmp_path: Path) -> None:
-    """A file that nthbyte has not written is kept without --force, even if it is named; an empty one is none."""
-    source = tmp_path / "app.py"
-    source.write_text("import nthbyte  # the only copy\n")
-    done = report(*_words(command, profile, source), folder=tmp_path)
-    why = "nthbyte has not written it; choose another name, or overwrite it with --force"
-    assert done.err == f"nthbyte: cannot write {source}: {why}\n"
-    assert (done.status, source.read_text()) == (1, "import nthbyte  # the only copy\n")
-    report(*_words(command, profile, source), "-f", folder=tmp_path).ok()
-    assert b"the only copy" not in source.read_bytes()
+def test_a_file_that_exists_stays_without_force(command: str, profile: Path, tmp_path: Path) -> None:
+    """Also if nthbyte has written it. An empty one is none."""
+    out = tmp_path / "app.py"
+    out.write_text("import nthbyte  # the only copy\n")
+    for _ in range(2):
+        before = out.read_bytes()
+        done = report(*_words(command, profile, out), folder=tmp_path)
+        why = "it exists; choose another name, or replace it with --force"
+        assert done.err == f"nthbyte: cannot write {out}: {why}\n"
+        assert (done.status, out.read_bytes()) == (1, before)
+        report(*_words(command, profile, out), "-f", folder=tmp_path).ok()
+        assert b"the only copy" not in out.read_bytes()
     (tmp_path / "empty").touch()
     report(*_words(command, profile, tmp_path / "empty"), folder=tmp_path).ok()
 
@@ -421,7 +421,7 @@ def test_import_does_not_overwrite_its_input_or_a_profile(profile: Path, tmp_pat
     recorded.write_bytes(profile.read_bytes())
     foreign = tmp_path / "foreign.prof"
     foreign.write_bytes(b"not of vmprof")
-    for path, said in ((foreign, "it is the file that is read"), (recorded, "it is a profile;")):
+    for path, said in ((foreign, "it is the file that is read"), (recorded, "it exists;")):
         before = path.read_bytes()
         done = report("import", foreign, "-o", path, folder=tmp_path)
         [line] = done.err.splitlines()

@@ -61,7 +61,7 @@ def test_each_object_has_the_stack_that_made_it(seed: int, cpython: Interpreter,
     (tmp_path / "app.py").write_text(PROGRAM)
     words = ["run", "-q", "--every", "1", "--no-native", "-o", "out.nthb", "app.py", str(seed), "200"]
     cpython.nthbyte(*words, folder=tmp_path).ok()
-    report("export", "--to", "collapsed", "-o", "out.txt", "out.nthb", folder=tmp_path).ok()
+    report("export", "--to", "collapsed", "-f", "-o", "out.txt", "out.nthb", folder=tmp_path).ok()
     found: Counter[str] = Counter()
     with open(tmp_path / "out.txt") as file:
         for line in file:

@@ -160,7 +160,7 @@ def test_the_source_view_has_the_program(loaded: Engine) -> None:
 
 def test_hostile_names_are_unchanged(engine: Engine, hostile: Path, tmp_path: Path) -> None:
     out = tmp_path / "hostile.json"
-    harness.report("export", hostile, "--to", "firefox", "-o", out, folder=tmp_path).ok()
+    harness.report("export", hostile, "--to", "firefox", "-f", "-o", out, folder=tmp_path).ok()
     strings = set(json.loads(out.read_text())["shared"]["stringArray"])
     assert any("<script>" in text for text in strings)
     assert any(len(text) >= 10_000 for text in strings)
@@ -173,5 +173,5 @@ def test_hostile_names_are_unchanged(engine: Engine, hostile: Path, tmp_path: Pa
 def test_a_file_name_that_ends_in_gz_is_compressed(hostile: Path, tmp_path: Path) -> None:
     plain, packed = tmp_path / "a.json", tmp_path / "a.json.gz"
     for out in (plain, packed):
-        harness.report("export", hostile, "--to", "firefox", "-o", out, folder=tmp_path).ok()
+        harness.report("export", hostile, "--to", "firefox", "-f", "-o", out, folder=tmp_path).ok()
     assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()

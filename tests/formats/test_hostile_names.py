@@ -90,7 +90,7 @@ def test_json_escapes_them_and_has_them_unchanged(name: str, hostile: Path, tmp_
 @pytest.mark.parametrize("to", ["firefox", "pprof", "speedscope", "collapsed"])
 def test_exports_have_the_names_of_types_threads_and_labels(to: str, hostile: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    harness.report("export", hostile, "--to", to, "-o", out, folder=tmp_path).ok()
+    harness.report("export", hostile, "--to", to, "-f", "-o", out, folder=tmp_path).ok()
     content = out.read_bytes()
     if to in ("firefox", "speedscope"):
         names = texts(json.loads(content))

@@ -18,7 +18,7 @@ UNITS = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 def export(profile: Path, to: str, out: Path) -> Path:
     """Exports a profile."""
-    harness.report("export", profile, "--to", to, "-o", out, folder=out.parent).ok()
+    harness.report("export", profile, "--to", to, "-f", "-o", out, folder=out.parent).ok()
     return out
 
 

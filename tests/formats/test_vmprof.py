@@ -112,7 +112,7 @@ def imported(file: Path, folder: Path) -> Any:
     """Returns an imported profile as speedscope's JSON: stacks and time samples."""
     profile, out = folder / "imported.nthb", folder / "imported.json"
     harness.report("import", "--force", file, "-o", profile, folder=folder).ok()
-    harness.report("export", profile, "--to", "speedscope", "-o", out, folder=folder).ok()
+    harness.report("export", profile, "--to", "speedscope", "-f", "-o", out, folder=folder).ok()
     return json.loads(out.read_text())
 
 

@@ -229,7 +229,7 @@ allocate()
 """
     _stacks(cpython, libraries, tmp_path, program)
     for kind, name in (("pprof", "out.pb.gz"), ("firefox", "out.json"), ("speedscope", "out.speedscope")):
-        report("export", "out.nthb", "--to", kind, "-o", name, folder=tmp_path).ok()
+        report("export", "out.nthb", "--to", kind, "-f", "-o", name, folder=tmp_path).ok()
         content = (tmp_path / name).read_bytes()
         if content.startswith(b"\x1f\x8b"):
             content = gzip.decompress(content)

@@ -408,7 +408,7 @@ def test_reports_and_exports(cpython: Interpreter, libraries: Path, tmp_path: Pa
         shown = report(*words, "out.nthb", folder=tmp_path).ok().out
         assert "chains::heavy" in shown, shown
     for kind, name in (("pprof", "out.pb.gz"), ("firefox", "out.json"), ("speedscope", "out.speedscope")):
-        report("export", "out.nthb", "--to", kind, "-o", name, folder=tmp_path).ok()
+        report("export", "out.nthb", "--to", kind, "-f", "-o", name, folder=tmp_path).ok()
         content = (tmp_path / name).read_bytes()
         if content.startswith(b"\x1f\x8b"):
             content = gzip.decompress(content)

@@ -56,7 +56,7 @@ def _rows(summaries: list[Any]) -> dict[tuple[str, str, int], float]:
 def _check_merged(first: Path, whole: Any) -> None:
     merged = first.parent / "merged" / "all.nthb"
     merged.parent.mkdir()
-    harness.report("merge", first, "--all", "-o", merged, folder=first.parent).ok()
+    harness.report("merge", first, "--all", "-f", "-o", merged, folder=first.parent).ok()
     assert merged.stat().st_mode & 0o777 == 0o600
     assert harness.summary(merged) == whole
     for words in (["tree"], ["tree", "--by", "process"], ["export", "--to", "collapsed", "-o", "-"]):
@@ -69,7 +69,7 @@ def _check_merged(first: Path, whole: Any) -> None:
 
 def _check_exports(first: Path, sampled: set[int], pids: set[int]) -> None:
     folder = first.parent / "merged"
-    for words in (["export", "--to", "pprof"], ["export", "--to", "speedscope"], ["flamegraph"]):
+    for words in (["export", "--to", "pprof", "-f"], ["export", "--to", "speedscope", "-f"], ["flamegraph", "-f"]):
         harness.report(*words, first, "--all", folder=folder).ok()
     found = harness.firefox(folder / "all.nthb")
     with_samples = {int(thread["pid"]) for thread in found["threads"] if thread["samples"]["length"]}

@@ -43,7 +43,7 @@ def _pairs(pypy: Interpreter, folder: Path, program: str) -> set[tuple[str, str]
     (folder / "app.py").write_text(program)
     words = ["run", "-q", "--every", "16KiB", "-o", "out.nthb", "app.py"]
     pypy.nthbyte(*words, folder=folder).ok()
-    harness.report("export", "--to", "collapsed", "-o", "out.txt", "out.nthb", folder=folder).ok()
+    harness.report("export", "--to", "collapsed", "-f", "-o", "out.txt", "out.nthb", folder=folder).ok()
     lines = (folder / "out.txt").read_text().splitlines()
     stacks = [[frame.split(" ")[0] for frame in line.rpartition(" ")[0].split(";")] for line in lines]
     return {pair for stack in stacks for pair in zip(stack, stack[1:], strict=False)}

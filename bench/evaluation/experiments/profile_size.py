@@ -41,7 +41,7 @@ def _nthbyte(every: str) -> Tool:
         f"nthbyte {every}",
         lambda out, script: profiled(own(), out, [script], every),
         _samples,
-        lambda out: [str(SCRIPT), "export", "--to", "firefox", "-o", f"{out}.json.gz", str(out)],
+        lambda out: [str(SCRIPT), "export", "--to", "firefox", "-f", "-o", f"{out}.json.gz", str(out)],
     )
 
 

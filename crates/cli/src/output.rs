@@ -13,8 +13,6 @@ use nthbyte_report::explain::Style;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use tempfile::NamedTempFile;
 
-use crate::own_output::{self, HEAD};
-
 /// Names of files that are not yet complete begin with this.
 const PREFIX: &str = ".nthbyte-";
 
@@ -23,10 +21,8 @@ const PREFIX: &str = ".nthbyte-";
 pub enum Output {
     /// Standard output: `-` on the command line.
     Standard,
-    /// A file that the user has named. It replaces no other file than one that nthbyte has written.
+    /// A page, or another program's format.
     File(PathBuf),
-    /// The same, with a name that follows from the profile's.
-    Derived(PathBuf),
     /// A profile: a file that only its owner can read.
     Profile(PathBuf),
 }
@@ -39,23 +35,23 @@ impl Output {
             Some(path) => Self::File(path),
             None => {
                 let name = PathBuf::from(profile.file_name().unwrap_or_default());
-                Self::Derived(name.with_extension(suffix))
+                Self::File(name.with_extension(suffix))
             }
         }
     }
 
-    /// Makes sure that writing destroys no profile, and nothing that nthbyte has not written. An empty file is nothing.
+    /// Makes sure that writing destroys nothing: a file that is there stays, unless it is empty. With `force`, a profile takes
+    /// the place of a profile, and any other output that of any other file.
     ///
     /// # Errors
-    /// If the output is a file that the command reads, by whatever name; if a profile would replace another file;
-    /// and, without `force`, if it is another profile, or a file that nthbyte has not written.
+    /// If the file stays: always if it is one that the command reads, by whatever name.
     pub fn protect(&self, inputs: &[PathBuf], force: bool) -> Result<()> {
         let found = match self {
             Self::Standard => {
                 let stdout = io::stdout().as_fd().try_clone_to_owned();
                 stdout.and_then(|stdout| File::from(stdout).metadata())
             }
-            Self::File(path) | Self::Derived(path) | Self::Profile(path) => path.metadata(),
+            Self::File(path) | Self::Profile(path) => path.metadata(),
         };
         let is_found = |input: &PathBuf| {
             let (Ok(found), Ok(read)) = (&found, input.metadata()) else {
@@ -64,62 +60,35 @@ impl Output {
             };
             found.is_file() && (read.dev(), read.ino()) == (found.dev(), found.ino())
         };
+        let refuse = |why: &str| bail!("cannot write {}: {why}", self.name());
         if inputs.iter().any(is_found) {
-            bail!(
-                "cannot write {}: it is the file that is read; choose another name",
-                self.name()
-            );
+            return refuse("it is the file that is read; choose another name");
         }
-        let (Self::File(path) | Self::Derived(path) | Self::Profile(path)) = self else {
+        let (Self::File(path) | Self::Profile(path)) = self else {
             return Ok(());
         };
-        let head = match claim::look(path) {
-            Ok(Place::Own(real, _)) => head(&real),
+        let real = match claim::look(path) {
+            Ok(Place::Own(real, found)) if found.len() > 0 => real,
             // Also where the folder does not exist: the write says so.
-            Ok(Place::Free(_) | Place::Special) | Err(Refusal::System(_) | Refusal::NotAllowed) => {
-                return Ok(());
+            Ok(Place::Own(..) | Place::Free(_) | Place::Special)
+            | Err(Refusal::System(_) | Refusal::NotAllowed) => return Ok(()),
+            Ok(Place::Foreign) => {
+                return refuse(&format!("{}; choose another name", Refusal::Foreign));
             }
-            Ok(Place::Foreign) => bail!(
-                "cannot write {}: {}; choose another name",
-                path.display(),
-                Refusal::Foreign
-            ),
-            Err(why) => bail!(
-                "cannot write {}: {why}; choose another name",
-                path.display()
-            ),
+            Err(why) => return refuse(&format!("{why}; choose another name")),
         };
-        let is_empty = head.as_ref().is_ok_and(Vec::is_empty);
-        // What cannot be read is not nthbyte's.
-        let head = head.unwrap_or_default();
-        let problem = if is_empty {
-            None
-        } else if head.starts_with(&MAGIC) {
-            (!force).then_some("it is a profile; choose another name, or overwrite it with --force")
-        } else {
-            match self {
-                Self::Profile(_) => Some("it is no profile; choose another name"),
-                _ if force || own_output::is_own(&head) => None,
-                Self::Derived(_) => Some(
-                    "nthbyte has not written it; choose another name with -o, or overwrite it with --force",
-                ),
-                _ => Some(
-                    "nthbyte has not written it; choose another name, or overwrite it with --force",
-                ),
-            }
-        };
-        match problem {
-            Some(problem) => bail!("cannot write {}: {problem}", path.display()),
-            None => Ok(()),
+        match (self, is_profile(&real)) {
+            (Self::Profile(_), false) => refuse("it is no profile; choose another name"),
+            (Self::File(_), true) => refuse("it is a profile; choose another name"),
+            _ if force => Ok(()),
+            _ => refuse("it exists; choose another name, or replace it with --force"),
         }
     }
 
     fn name(&self) -> String {
         match self {
             Self::Standard => "to standard output".to_owned(),
-            Self::File(path) | Self::Derived(path) | Self::Profile(path) => {
-                path.display().to_string()
-            }
+            Self::File(path) | Self::Profile(path) => path.display().to_string(),
         }
     }
 
@@ -135,7 +104,7 @@ impl Output {
                 return written.context("cannot write to standard output");
             }
             // Like any new file: the umask removes rights from this.
-            Self::File(path) | Self::Derived(path) => (path, 0o666),
+            Self::File(path) => (path, 0o666),
             Self::Profile(path) => (path, 0o600),
         };
         let context = || format!("cannot write {}", path.display());
@@ -309,14 +278,9 @@ fn without_temporary_name(error: io::Error, folder: &Path) -> io::Error {
 
 /// Whether there is a file that begins like a profile.
 pub fn is_profile(path: &Path) -> bool {
-    head(path).is_ok_and(|head| head.starts_with(&MAGIC))
-}
-
-/// The first bytes of a file.
-fn head(path: &Path) -> io::Result<Vec<u8>> {
-    let mut head = Vec::new();
-    File::open(path)?.take(HEAD).read_to_end(&mut head)?;
-    Ok(head)
+    let mut head = [0; MAGIC.len()];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && head == MAGIC
 }
 
 #[cfg(test)]
@@ -326,29 +290,26 @@ mod tests {
     #[test]
     fn the_default_name_is_the_profiles_with_another_suffix_in_this_folder() {
         let output = Output::beside(Path::new("/tmp/x/app.1234.nthb"), None, "html");
-        assert_eq!(output, Output::Derived(PathBuf::from("app.1234.html")));
+        assert_eq!(output, Output::File(PathBuf::from("app.1234.html")));
         let output = Output::beside(Path::new("/tmp/x/app.nthb"), None, "pb.gz");
-        assert_eq!(output, Output::Derived(PathBuf::from("app.pb.gz")));
+        assert_eq!(output, Output::File(PathBuf::from("app.pb.gz")));
     }
 
     #[test]
-    fn a_file_that_nthbyte_has_not_written_stays() {
+    fn a_file_that_is_there_stays_unless_one_of_its_kind_is_forced_into_its_place() {
         let folder = tempfile::tempdir().expect("a folder");
         let input = folder.path().join("app.nthb");
         std::fs::write(&input, MAGIC).expect("writable");
         let path = folder.path().join("out");
-        let [file, page, profile] =
-            [Output::File, Output::Derived, Output::Profile].map(|of| of(path.clone()));
-        let page_of_ours = b"<!doctype html><title>nthbyte</title>";
-        // Whether a page and a profile may replace such a file, without `--force` and with it.
+        let [page, profile] = [Output::File, Output::Profile].map(|of| of(path.clone()));
+        // Whether a page and a profile may take its place, without `--force` and with it.
         for (content, [as_page, as_profile]) in [
             (&b""[..], [[true, true]; 2]),
-            (&MAGIC, [[false, true]; 2]),
-            (page_of_ours, [[true, true], [false, false]]),
-            (b"import nthbyte", [[false, true], [false, false]]),
+            (&MAGIC, [[false, false], [false, true]]),
+            (b"<!doctype html>", [[false, true], [false, false]]),
         ] {
             std::fs::write(&path, content).expect("writable");
-            for (output, may) in [(&file, as_page), (&page, as_page), (&profile, as_profile)] {
+            for (output, may) in [(&page, as_page), (&profile, as_profile)] {
                 let found = [false, true]
                     .map(|force| output.protect(std::slice::from_ref(&input), force).is_ok());
                 assert_eq!(found, may, "{output:?} over {content:?}");

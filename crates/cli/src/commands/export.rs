@@ -25,7 +25,7 @@ pub struct Arguments {
     /// The file to write; `-` is standard output (default: the profile's name with the format's suffix).
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// Overwrite the output even if it is another profile, or a file that nthbyte has not written.
+    /// Replace the output if it exists; a profile never is.
     #[arg(short, long)]
     force: bool,
     /// Put the text of the program's Python files, as they are on this machine now, into a Firefox Profiler file.
@@ -88,7 +88,7 @@ impl Arguments {
             ..Question::about(inputs)
         };
         let profile = question.prepare()?.profile;
-        let compressed = matches!(&output, Output::File(path) | Output::Derived(path)
+        let compressed = matches!(&output, Output::File(path)
             if path.extension().is_some_and(|end| end == "gz"));
         let options = firefox::Options {
             sources: self.sources,

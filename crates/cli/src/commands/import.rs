@@ -17,7 +17,7 @@ pub struct Arguments {
     /// The profile to write (default: the file's name with the suffix .nthb, in the current folder).
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// Overwrite the output even if it is a profile.
+    /// Replace the output if it exists and is a profile.
     #[arg(short, long)]
     force: bool,
 }

@@ -31,7 +31,7 @@ pub struct Arguments {
     /// Write a page with the curves of what leaks, and nothing to standard output; `-` is standard output.
     #[arg(long, value_name = "OUT", conflicts_with = "json")]
     page: Option<PathBuf>,
-    /// Overwrite the page's file even if it is a profile, or a file that nthbyte has not written.
+    /// Replace the page's file if it exists; a profile never is.
     #[arg(short, long, requires = "page")]
     force: bool,
     #[command(flatten)]

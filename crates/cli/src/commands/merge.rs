@@ -20,7 +20,7 @@ pub struct Arguments {
     /// The profile to write.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
-    /// Overwrite the output even if it is a profile.
+    /// Replace the output if it exists and is a profile.
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]

@@ -149,7 +149,7 @@ impl Inputs {
         paths.map(|path| Self { paths: vec![path] })
     }
 
-    /// Makes sure that writing destroys no profile, and nothing that nthbyte has not written: see [`Output::protect`].
+    /// Makes sure that writing destroys nothing: see [`Output::protect`].
     ///
     /// # Errors
     /// As there.
