@@ -8,7 +8,8 @@ use nthbyte_profile::synthetic::rows_looked_at;
 use nthbyte_profile::{Profile, Reader};
 use nthbyte_report::explain::{Asked, Resident, Style};
 use nthbyte_report::{
-    At, By, Diff, Explanation, Leaks, Memory, Selected, Sort, Summary, Tree, diff, flamegraph, fold,
+    At, By, Bytes, Diff, Explanation, Leaks, Memory, Selected, Sort, Summary, Time, Tree, diff,
+    flamegraph, fold,
 };
 
 use super::allocator::most_during;
@@ -72,8 +73,8 @@ const COMMANDS: [(&str, Command); 16] = [
     ("tree", |profile, out| {
         fold::fold(profile);
         let text = match profile.samples.is_empty() {
-            true => Tree::of_time(profile, 60).render(80),
-            false => Tree::of(profile, 60).render(80),
+            true => Tree::<Time>::of(profile, 60).render(80),
+            false => Tree::<Bytes>::of(profile, 60).render(80),
         };
         out.write_all(text.as_bytes())
     }),
@@ -120,8 +121,8 @@ fn summary(profile: &mut Profile, by: By, out: &mut Sink) -> io::Result<()> {
     fold::fold(profile);
     let summary = Summary::first_rows(profile, by, Selected::everything(), Sort::Own, 20);
     let text = match summary.is_of_time_only() {
-        true => summary.render_time(80),
-        false => summary.render(80),
+        true => summary.render::<Time>(80),
+        false => summary.render::<Bytes>(80),
     };
     out.write_all(text.as_bytes())
 }

@@ -69,7 +69,11 @@ def _check_merged(first: Path, whole: Any) -> None:
 
 def _check_exports(first: Path, sampled: set[int], pids: set[int]) -> None:
     folder = first.parent / "merged"
-    for words in (["export", "--to", "pprof", "-f"], ["export", "--to", "speedscope", "-f"], ["flamegraph", "-f"]):
+    for words in (
+        ["export", "--to", "pprof", "-f"],
+        ["export", "--to", "speedscope", "-f"],
+        ["flamegraph", "-f"],
+    ):
         harness.report(*words, first, "--all", folder=folder).ok()
     found = harness.firefox(folder / "all.nthb")
     with_samples = {int(thread["pid"]) for thread in found["threads"] if thread["samples"]["length"]}

@@ -7,18 +7,16 @@
 mod commands;
 mod json;
 mod output;
-mod own_output;
 mod progress;
 mod question;
 mod view;
 
 use std::process::ExitCode;
 
-use clap::error::ContextKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser};
 
 use commands::Command;
-use nthbyte_report::text::quoted;
 use output::say;
 
 /// Sample one in every n allocated bytes of a Python program.
@@ -60,7 +58,7 @@ fn refuse(mut error: clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
-    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let usage = Arguments::command().render_usage().to_string();
         say!(
             "nthbyte: a command is missing: {}; see nthbyte --help",
@@ -77,13 +75,12 @@ fn refuse(mut error: clap::Error) -> ExitCode {
         .next()
         .unwrap_or_default();
     let named = std::env::args_os().nth(1).unwrap_or_default();
-    if error.kind() == clap::error::ErrorKind::InvalidSubcommand
-        && let Some(meant) = commands::meant::meant(&named)
+    if matches!(
+        error.kind(),
+        ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument
+    ) && let Some(advice) = commands::meant::advice(&named)
     {
-        say!(
-            "nthbyte: there is no command {}; try: nthbyte {meant}",
-            quoted(&named.to_string_lossy())
-        );
+        say!("nthbyte: {advice}");
         return ExitCode::from(2);
     }
     // The help of the command, if one is named.

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Instant;
 
 use nthbyte_profile::Profile;
-use nthbyte_report::{By, Summary, Tree};
+use nthbyte_report::{By, Bytes, Summary, Tree};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -25,13 +25,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let profile = Profile::load(path.as_ref())?;
     let loaded = start.elapsed();
     if tree {
-        print!("{}", Tree::of(&profile, 60).render(width));
+        print!("{}", Tree::<Bytes>::of(&profile, 60).render(width));
         return Ok(());
     }
     let mut summary = Summary::of(&profile, by);
     let took = start.elapsed();
     summary.truncate(20);
-    print!("{}", summary.render(width));
+    print!("{}", summary.render::<Bytes>(width));
     let status = std::fs::read_to_string("/proc/self/status")?;
     let peak = status.lines().find(|line| line.starts_with("VmHWM"));
     println!(

@@ -1,8 +1,10 @@
 //! The layout of a table: columns of figures, and a label in what is left of the line.
 //!
-//! A line that is too narrow for all columns loses the least important ones. The label is a name and
-//! its place in the source. Of these two, the place is cut first, in the middle of its path.
+//! A line that is too narrow for all columns loses the least important ones. The label is a name and its place in the
+//! source. First the place loses its folders, then the name gives way; the file and the line stay. No two rows look the same.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::selection::module_path;
@@ -11,14 +13,11 @@ use crate::text::{self, Cut, GAP};
 /// The fewest columns of a label beside which a column is shown that can be left out.
 const LABEL: usize = 26;
 
-/// The fewest columns of a path that are worth to be shown.
-const PLACE: usize = 8;
-
-/// The fewest columns that a name keeps beside a place.
-const NAME: usize = 8;
+/// The fewest columns of a name beside a place, and of a place beside a name.
+const PART: usize = 6;
 
 /// A column of figures.
-pub(crate) struct Column {
+pub struct Column {
     pub(crate) heading: &'static str,
     /// `None`: it is always shown. Else the column with the largest number is left out first.
     pub(crate) rank: Option<u8>,
@@ -61,14 +60,13 @@ pub(crate) fn fitting(mut columns: Vec<Column>, width: usize) -> Vec<Column> {
     columns
 }
 
-/// Writes a table: figures at the right of their columns, then what `label` gives for the number of a
-/// row and the columns that are left for it.
-pub(crate) fn table(
+/// Writes a table: figures at the right of their columns, then the label of each row.
+pub(crate) fn table<'a>(
     text: &mut String,
     width: usize,
     columns: Vec<Column>,
     heading: &str,
-    label: impl Fn(usize, usize) -> String,
+    label: impl Fn(usize) -> Label<'a>,
 ) {
     let columns = fitting(columns, width);
     let left = left_for_label(&columns, width).max(12);
@@ -86,29 +84,142 @@ pub(crate) fn table(
     };
     line(&|column| column.heading.to_owned(), heading);
     let rows = columns.iter().map(|column| column.cells.len()).max();
-    for row in 0..rows.unwrap_or(0) {
-        line(&|column| column.cells[row].clone(), &label(row, left));
+    let labels: Vec<Label<'_>> = (0..rows.unwrap_or(0)).map(label).collect();
+    for (row, label) in distinct(&labels, left).iter().enumerate() {
+        line(&|column| column.cells[row].clone(), label);
     }
 }
 
-/// A name, and its place in the source if there is room for it. `more` is written after the place.
-pub(crate) fn named_place(name: &str, file: &str, line: u32, more: &str, columns: usize) -> String {
-    let name = text::fit(name, columns, Cut::Middle);
-    let left = columns.saturating_sub(text::width(&name) + 1);
-    if file.is_empty() || left < PLACE {
-        return name;
-    }
-    format!("{name} {}", path(file, &after(line, more), left))
+/// What a row is about.
+#[derive(Clone, Debug)]
+pub(crate) enum Label<'a> {
+    /// A type, or a process.
+    Name(Cow<'a, str>),
+    /// A file.
+    File(&'a str),
+    /// A function.
+    Function(Named<'a>),
+    /// A line of a function, which is told by its place.
+    Line(Named<'a>),
 }
 
-/// The place of a line, and the name of its function before it. The name gives way: lines of one function differ by their places.
-pub(crate) fn named_line(name: &str, file: &str, line: u32, columns: usize) -> String {
-    let last = file.rsplit('/').next().unwrap_or(file);
-    let least = text::width(&text::clean(&format!("{last}{}", after(line, "")))) + 1;
-    let left = columns.saturating_sub(least).max(NAME);
-    let room = if file.is_empty() { columns } else { left };
-    let name = text::fit(name, room.min(columns), Cut::Middle);
-    named_place(&name, file, line, "", columns)
+/// A function with the place where it is. `more` is written after that.
+#[derive(Clone, Debug)]
+pub(crate) struct Named<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) file: &'a str,
+    pub(crate) line: u32,
+    pub(crate) more: Cow<'a, str>,
+}
+
+impl Label<'_> {
+    /// In at most so many columns.
+    fn fit(&self, columns: usize) -> String {
+        match self {
+            Self::Name(name) => text::fit(name, columns, Cut::Middle),
+            Self::File(file) => path(file, "", columns),
+            Self::Function(place) => place.fit(columns),
+            Self::Line(place) => {
+                if columns < place.least() + PART && !place.file.is_empty() {
+                    return path(place.file, &place.after(), columns);
+                }
+                place.fit(columns)
+            }
+        }
+    }
+
+    /// Without anything left out.
+    fn whole(&self) -> String {
+        text::clean(&match self {
+            Self::Name(name) => name.to_string(),
+            Self::File(name) => (*name).to_owned(),
+            Self::Function(place) | Self::Line(place) => {
+                format!("{} {}{}", place.name, place.file, place.after())
+            }
+        })
+    }
+}
+
+impl Named<'_> {
+    fn after(&self) -> String {
+        after(self.line, &self.more)
+    }
+
+    /// The columns that the file's name and the line take, with a space before them.
+    fn least(&self) -> usize {
+        let last = self.file.rsplit('/').next().unwrap_or(self.file);
+        text::width(&text::clean(&format!("{last}{}", self.after()))) + 1
+    }
+
+    /// In at most so many columns.
+    pub(crate) fn fit(&self, columns: usize) -> String {
+        if self.file.is_empty() || columns <= 2 * PART {
+            return text::fit(self.name, columns, Cut::Middle);
+        }
+        let room = columns.saturating_sub(self.least()).max(PART);
+        let name = text::fit(self.name, room, Cut::Middle);
+        let left = columns.saturating_sub(text::width(&name) + 1);
+        format!("{name} {}", path(self.file, &self.after(), left))
+    }
+}
+
+/// The labels in at most so many columns, each unlike the others. `columns`: 12 or more.
+fn distinct(labels: &[Label<'_>], columns: usize) -> Vec<String> {
+    let mut shown: Vec<String> = labels.iter().map(|label| label.fit(columns)).collect();
+    let mut alike: HashMap<String, Vec<usize>> = HashMap::new();
+    for (row, text) in shown.iter().enumerate() {
+        alike.entry(text.clone()).or_default().push(row);
+    }
+    let mut groups: Vec<Vec<usize>> = alike.into_values().filter(|of| of.len() > 1).collect();
+    groups.sort_unstable();
+    for rows in groups {
+        let wholes: Vec<String> = rows.iter().map(|&row| labels[row].whole()).collect();
+        if wholes.iter().all(|whole| *whole == wholes[0]) {
+            continue;
+        }
+        for (&row, text) in rows.iter().zip(around_difference(&wholes, columns)) {
+            shown[row] = text;
+        }
+    }
+    // What is still alike is numbered.
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    for text in &mut shown {
+        let mut number = 1;
+        let mut candidate = text.clone();
+        while seen.contains_key(&candidate) {
+            number = seen
+                .get(text.as_str())
+                .map_or(number, |&last| last.max(number))
+                + 1;
+            let mark = format!(" #{number}");
+            candidate = text::fit(text, columns.saturating_sub(mark.len()), Cut::End) + &mark;
+        }
+        if number > 1 {
+            seen.insert(text.clone(), number);
+        }
+        seen.insert(candidate.clone(), 1);
+        *text = candidate;
+    }
+    shown
+}
+
+/// The part of each text that begins shortly before the first character that is not the same in all.
+fn around_difference(texts: &[String], columns: usize) -> Vec<String> {
+    let first: Vec<char> = texts[0].chars().collect();
+    let common = |text: &String| {
+        let same = text.chars().zip(&first);
+        same.take_while(|(one, other)| one == *other).count()
+    };
+    let same = texts.iter().map(common).min().unwrap_or(0);
+    let start = same.saturating_sub(columns / 3);
+    let cut = |text: &String| match start {
+        0 => text::fit(text, columns, Cut::End),
+        start => {
+            let rest: String = text.chars().skip(start).collect();
+            format!("…{}", text::fit(&rest, columns - 1, Cut::End))
+        }
+    };
+    texts.iter().map(cut).collect()
 }
 
 /// What follows the path of a file.
@@ -236,26 +347,46 @@ mod tests {
 
     const FILE: &str = "/home/me/code/shop/orders/models/invoice.py";
 
-    #[test]
-    fn the_path_is_cut_before_the_name() {
-        let at = |columns| named_place("Invoice.total", FILE, 12, "", columns);
-        assert_eq!(at(80), format!("Invoice.total {FILE}:12"));
-        assert_eq!(at(44), "Invoice.total /home/me/code/…/invoice.py:12");
-        assert_eq!(at(31), "Invoice.total …/invoice.py:12");
-        assert_eq!(at(24), "Invoice.total …ice.py:12");
-        assert_eq!(at(15), "Invoice.total");
-        assert_eq!(at(9), "Invo…otal");
-        let library = "/v/lib/python3.11/site-packages/docutils/nodes.py";
-        assert_eq!(path(library, ":7", 60), "docutils/nodes.py:7");
+    fn place(name: &'static str, file: &'static str, line: u32) -> Named<'static> {
+        let more = Cow::Borrowed("");
+        Named {
+            name,
+            file,
+            line,
+            more,
+        }
     }
 
     #[test]
-    fn a_line_keeps_its_place() {
-        let at = |columns| named_line("Invoice.total", FILE, 12, columns);
+    fn the_name_gives_way_to_the_file_and_the_line() {
+        let at = |columns| place("Invoice.total", FILE, 12).fit(columns);
+        assert_eq!(at(80), format!("Invoice.total {FILE}:12"));
+        assert_eq!(at(44), "Invoice.total /home/me/code/…/invoice.py:12");
         assert_eq!(at(31), "Invoice.total …/invoice.py:12");
         assert_eq!(at(24), "Invo…total invoice.py:12");
-        assert_eq!(at(20), "Inv…otal …oice.py:12");
-        assert_eq!(at(15), "Inv…otal");
+        assert_eq!(at(18), "In…tal …oice.py:12");
+        assert_eq!(at(13), "In…tal …py:12");
+        assert_eq!(at(9), "Invo…otal");
+        let library = "/v/lib/python3.11/site-packages/docutils/nodes.py";
+        assert_eq!(path(library, ":7", 60), "docutils/nodes.py:7");
+        let at = |columns| Label::Line(place("Invoice.total", FILE, 12)).fit(columns);
+        assert_eq!(at(20), "In…tal invoice.py:12");
+        assert_eq!(at(19), "…/invoice.py:12");
+        assert_eq!(at(9), "…ce.py:12");
+    }
+
+    #[test]
+    fn rows_that_would_look_the_same_show_where_they_differ() {
+        let of = |name| Label::Function(place(name, "", 0));
+        let long = [
+            of("a_very_long_name_that_begins_alike_first_and_so_on"),
+            of("a_very_long_name_that_begins_alike_other_and_so_on"),
+            of("short"),
+        ];
+        let shown = distinct(&long, 16);
+        assert_eq!(shown, ["…like_first_and…", "…like_other_and…", "short"]);
+        let same = [of("worker"), of("worker"), of("worker")];
+        assert_eq!(distinct(&same, 16), ["worker", "worker #2", "worker #3"]);
     }
 
     #[test]
@@ -270,10 +401,13 @@ mod tests {
                 column("b", Some(1)),
                 column("c", Some(2)),
             ];
-            table(&mut text, width, columns, "name", |_, left| {
-                "x".repeat(left)
+            table(&mut text, width, columns, "name", |_| {
+                Label::Name("a name that is as long as a name can be".into())
             });
-            assert!(text.lines().all(|line| line.len() <= width), "{text}");
+            assert!(
+                text.lines().all(|line| text::width(line) <= width),
+                "{text}"
+            );
             text.lines()
                 .next()
                 .expect("headings")
@@ -286,12 +420,35 @@ mod tests {
         assert_eq!(shown(30), "aname");
     }
 
+    fn label(by: usize, (name, file, line): &(String, String, u32)) -> Label<'_> {
+        let place = Named {
+            name,
+            file,
+            line: *line,
+            more: Cow::Borrowed(""),
+        };
+        match by {
+            0 => Label::Name(name.into()),
+            1 => Label::File(file),
+            2 => Label::Function(place),
+            _ => Label::Line(place),
+        }
+    }
+
     proptest! {
         #[test]
-        fn labels_fit(name in "[a-z.日]{0,30}", file in "(/?[a-z日]{0,9}){0,6}", line in 0_u32..2000, columns in 1_usize..60) {
-            prop_assert!(text::width(&named_place(&name, &file, line, "", columns)) <= columns);
-            prop_assert!(text::width(&named_line(&name, &file, line, columns)) <= columns);
-            prop_assert!(text::width(&path(&file, ":1", columns)) <= columns);
+        fn labels_fit_and_no_two_are_alike(
+            places in proptest::collection::vec(("[ab日]{0,30}", "(/?[ab]{0,9}){0,4}", 0_u32..3), 1..9),
+            columns in 12_usize..60,
+        ) {
+            for by in 0..4 {
+                let labels: Vec<Label<'_>> = places.iter().map(|place| label(by, place)).collect();
+                let mut shown = distinct(&labels, columns);
+                prop_assert!(shown.iter().all(|label| text::width(label) <= columns), "{:?}", shown);
+                shown.sort();
+                shown.dedup();
+                prop_assert_eq!(shown.len(), places.len());
+            }
         }
     }
 }

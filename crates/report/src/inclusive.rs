@@ -12,7 +12,8 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::NodeId;
 
 /// A sum over samples.
-pub(crate) trait Sum: Copy + Default {
+pub trait Sum: Copy + Default {
+    /// Adds another one.
     fn add(&mut self, other: &Self);
 }
 

@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
     use crate::estimate::{Estimator, Totals};
-    use crate::{Explanation, Summary, summary::By};
+    use crate::{Bytes, Explanation, Summary, summary::By};
 
     const PERIODS: [u64; 3] = [16 << 10, 64 << 10, 1 << 20];
 
@@ -150,7 +150,7 @@ mod tests {
             assert_eq!(described(&profile(samples)), said, "{samples:?}");
         }
         let changed = profile(&[0, 1, 2, 2]);
-        let shown = Summary::of(&changed, By::Function).render(100);
+        let shown = Summary::of(&changed, By::Function).render::<Bytes>(100);
         assert!(
             shown.contains("4 samples, one every 16.0 KiB at first, 1.00 MiB at"),
             "{shown}"

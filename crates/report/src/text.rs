@@ -185,7 +185,9 @@ pub fn percent(part: f64) -> String {
 #[must_use]
 pub fn duration(nanos: u64) -> String {
     let seconds = nanos as f64 / 1e9;
-    if seconds >= 3600.0 {
+    if nanos == 0 {
+        "0 s".to_owned()
+    } else if seconds >= 3600.0 {
         let minutes = nanos / 60_000_000_000;
         format!("{} h {} min", minutes / 60, minutes % 60)
     } else if seconds >= 60.0 {
@@ -372,6 +374,26 @@ mod tests {
         assert_eq!(percent(0.999), ">99 %");
         assert_eq!(percent(1.0 - 1e-12), "100 %");
         assert_eq!(duration(62_500_000_000), "1 min 2 s");
+    }
+
+    /// The page writes the same: its test reads the same table.
+    #[test]
+    fn figures_are_those_of_the_page() {
+        let table = include_str!("../../../tests/numbers.json");
+        let table: Vec<serde_json::Value> = serde_json::from_str(table).expect("JSON");
+        assert!(table.len() > 50);
+        for entry in &table {
+            let value = entry["value"].as_f64().expect("a number");
+            let text = match entry["kind"].as_str() {
+                Some("bytes") => bytes(value),
+                Some("share") => percent(value),
+                Some("count") => count(value),
+                Some("time") => duration((value * 1e9).round() as u64),
+                Some("rate") => format!("{} a minute", bytes(value)),
+                kind => panic!("{kind:?}"),
+            };
+            assert_eq!(entry["text"], text, "{entry}");
+        }
     }
 
     #[test]

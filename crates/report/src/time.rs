@@ -16,16 +16,17 @@ use nthbyte_profile::model::TimeSample;
 use crate::estimate::Estimate;
 use crate::inclusive::{ByStack, Sum};
 use crate::interval::Z;
+use crate::quantity::Quantity;
 use crate::text;
 
 /// The totals of some time samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct TimeTotals {
+pub struct TimeTotals {
     /// Number of samples.
-    pub(crate) samples: u64,
+    pub samples: u64,
     /// The time that they stand for: nanoseconds, or the number of samples if the period is unknown. These are sums of
     /// integers, so that the parts add up exactly to the whole.
-    pub(crate) time: f64,
+    pub time: f64,
 }
 
 impl Sum for TimeTotals {
@@ -80,9 +81,9 @@ fn each(profile: &Profile) -> Vec<f64> {
         .collect()
 }
 
-/// Turns time samples into estimates of time.
+/// Running time, by the time samples of a profile.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Clock {
+pub struct Time {
     /// All time samples.
     pub(crate) samples: u64,
     /// The time of all samples together, as in [`TimeTotals`].
@@ -95,8 +96,8 @@ pub(crate) struct Clock {
     pub(crate) hz: Option<f64>,
 }
 
-impl Clock {
-    pub(crate) fn of(profile: &Profile) -> Self {
+impl Time {
+    pub(crate) fn new(profile: &Profile) -> Self {
         let each = each(profile);
         let mut counts = vec![0_u64; each.len()];
         for sample in &profile.cpu {
@@ -162,14 +163,14 @@ impl Clock {
 
     /// A time as text, with both ends of its interval or with the larger distance to an end.
     pub(crate) fn show(&self, time: &Estimate, wide: bool) -> String {
-        let shown = self.figure(time.estimate);
+        let shown = self.shown_alone(time.estimate);
         if time.estimate == 0.0 || time.low >= time.high {
             shown
         } else if wide {
             format!(
                 "{shown} ({}–{})",
-                self.figure(time.low),
-                self.figure(time.high)
+                self.shown_alone(time.low),
+                self.shown_alone(time.high)
             )
         } else {
             format!("{shown} ±{}", time.relative_error())
@@ -177,12 +178,35 @@ impl Clock {
     }
 
     /// A time as text, without an interval.
-    pub(crate) fn figure(&self, value: f64) -> String {
+    pub(crate) fn shown_alone(&self, value: f64) -> String {
         match self.hz {
             None => text::count(value),
-            Some(_) if value == 0.0 => "0 s".to_owned(),
             Some(_) => text::duration((value * 1e9) as u64),
         }
+    }
+}
+
+impl Quantity for Time {
+    type Sum = TimeTotals;
+
+    fn of(profile: &Profile) -> (Self, ByStack<TimeTotals>) {
+        (Self::new(profile), stacks(profile))
+    }
+
+    fn size(sum: &TimeTotals) -> f64 {
+        sum.time
+    }
+
+    fn figure(&self, sum: &TimeTotals) -> String {
+        let time = self.time(sum.time);
+        let shown = self.shown_alone(time.estimate);
+        // The total time is treated as exact.
+        let error = if sum.samples == self.samples {
+            String::new()
+        } else {
+            format!("±{}", time.relative_error())
+        };
+        format!("{shown:>8} {error:<6}")
     }
 }
 
@@ -226,7 +250,7 @@ mod tests {
 
     #[test]
     fn times_are_shown_in_their_unit() {
-        let mut clock = Clock {
+        let mut clock = Time {
             samples: 1000,
             whole: 10e9,
             each: 10e6,

@@ -13,88 +13,63 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::NodeId;
 use nthbyte_profile::model::Function;
 
-use crate::aggregate::Aggregate;
-use crate::estimate::{Estimate, Estimator, Totals};
-use crate::inclusive::{ByStack, Children, WithCallees};
-use crate::selection::Moment;
+use crate::inclusive::{ByStack, Children, Sum, WithCallees};
+use crate::quantity::Quantity;
 use crate::text::{self, Cut};
-use crate::time::{self, Clock, TimeTotals};
 
 /// A line of a call tree.
 #[derive(Clone, Debug)]
-struct Branch {
+struct Branch<S> {
     /// `None` for everything.
     function: Option<u32>,
-    totals: Totals,
+    totals: S,
     /// The branches shown below, heaviest first, by their numbers.
     callees: Vec<usize>,
     /// The number of functions below that are not shown, and their samples.
-    hidden: (usize, Totals),
+    hidden: (usize, S),
 }
 
 /// A call tree.
 #[derive(Debug)]
-pub struct Tree<'a> {
+pub struct Tree<'a, Q: Quantity> {
     profile: &'a Profile,
-    measure: Measure,
+    quantity: Q,
     /// The name of the first branch.
     whole: &'static str,
     /// The first branch is everything.
-    branches: Vec<Branch>,
-}
-
-/// The measure by which branches are compared.
-#[derive(Clone, Copy, Debug)]
-enum Measure {
-    /// Bytes allocated.
-    Bytes {
-        estimator: Estimator,
-        /// Whether every allocation was recorded.
-        exact: bool,
-    },
-    /// Time. The estimate of bytes in [`Totals`] has the unit that [`Clock::time`] expects.
-    Time(Clock),
-}
-
-impl Measure {
-    fn weight(self, totals: &Totals) -> f64 {
-        match self {
-            Self::Bytes { .. } => totals.bytes.estimate,
-            Self::Time(_) => totals.bytes.estimate,
-        }
-    }
+    branches: Vec<Branch<Q::Sum>>,
 }
 
 /// A candidate for the shown branches; the heaviest is taken next.
-struct Candidate {
+struct Candidate<S> {
     caller: usize,
     function: u32,
     nodes: Vec<NodeId>,
-    totals: Totals,
+    totals: S,
     weight: f64,
 }
 
-impl Candidate {
+impl<S> Candidate<S> {
     fn order(&self) -> (f64, std::cmp::Reverse<u32>) {
         (self.weight, std::cmp::Reverse(self.function))
     }
 }
 
-impl PartialEq for Candidate {
+impl<S> PartialEq for Candidate<S> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Candidate {}
+impl<S> Eq for Candidate<S> {}
 
-impl PartialOrd for Candidate {
+impl<S> PartialOrd for Candidate<S> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Candidate {
+impl<S> Ord for Candidate<S> {
     fn cmp(&self, other: &Self) -> Ordering {
         let ((one, one_function), (two, two_function)) = (self.order(), other.order());
         one.total_cmp(&two).then(one_function.cmp(&two_function))
@@ -107,36 +82,12 @@ const FAINTEST: f64 = 0.001;
 /// The functions that are not shown under a caller get a line if their sum is this share of the whole.
 const WORTH_A_LINE: f64 = 0.01;
 
-impl<'a> Tree<'a> {
-    /// The `lines` functions that allocated most, in the call tree.
+impl<'a, Q: Quantity> Tree<'a, Q> {
+    /// The `lines` functions that allocated or took most, in the call tree.
     #[must_use]
     pub fn of(profile: &'a Profile, lines: usize) -> Self {
-        let aggregate = Aggregate::of(profile, Moment::End);
-        let measure = Measure::Bytes {
-            estimator: aggregate.estimator,
-            exact: profile.is_exact(),
-        };
-        let mut stacks = ByStack::new(profile.stacks.len());
-        for (stack, sum) in aggregate.stacks.iter() {
-            *stacks.of_mut(stack as usize) = sum.all;
-        }
-        drop(aggregate);
-        Self::grow(profile, measure, stacks, lines)
-    }
-
-    /// The `lines` functions that took longest, in the call tree, from the time samples.
-    #[must_use]
-    pub fn of_time(profile: &'a Profile, lines: usize) -> Self {
-        let of_samples = |of: &TimeTotals| {
-            let mut totals = Totals::default();
-            (totals.samples, totals.bytes.estimate) = (of.samples, of.time);
-            totals
-        };
-        let mut stacks = ByStack::new(profile.stacks.len());
-        for (stack, sum) in time::stacks(profile).iter() {
-            *stacks.of_mut(stack as usize) = of_samples(sum);
-        }
-        Self::grow(profile, Measure::Time(Clock::of(profile)), stacks, lines)
+        let (quantity, stacks) = Q::of(profile);
+        Self::grow(profile, quantity, stacks, lines)
     }
 
     /// The same tree, of a selected part of the profile.
@@ -148,12 +99,12 @@ impl<'a> Tree<'a> {
         }
     }
 
-    fn grow(profile: &'a Profile, measure: Measure, stacks: ByStack<Totals>, lines: usize) -> Self {
+    fn grow(profile: &'a Profile, quantity: Q, stacks: ByStack<Q::Sum>, lines: usize) -> Self {
         let nodes = &WithCallees::of(profile, stacks);
         let children = Children::of(profile, |node| nodes.get(node).is_some());
         let mut tree = Self {
             profile,
-            measure,
+            quantity,
             whole: "the whole program",
             branches: Vec::new(),
         };
@@ -161,7 +112,7 @@ impl<'a> Tree<'a> {
         let mut candidates = BinaryHeap::new();
         let everything = &[NodeId::ROOT];
         tree.show(None, everything, all, &children, nodes, &mut candidates);
-        let least = measure.weight(&all) * FAINTEST;
+        let least = Q::size(&all) * FAINTEST;
         while let Some(next) = candidates.pop() {
             if tree.branches.len() > lines || next.weight < least {
                 tree.hide(&next);
@@ -186,13 +137,13 @@ impl<'a> Tree<'a> {
         &mut self,
         function: Option<u32>,
         nodes: &[NodeId],
-        totals: Totals,
+        totals: Q::Sum,
         children: &Children,
-        with_callees: &WithCallees<Totals>,
-        candidates: &mut BinaryHeap<Candidate>,
+        with_callees: &WithCallees<Q::Sum>,
+        candidates: &mut BinaryHeap<Candidate<Q::Sum>>,
     ) {
         let caller = self.branches.len();
-        let mut callees: HashMap<u32, Candidate> = HashMap::new();
+        let mut callees: HashMap<u32, Candidate<Q::Sum>> = HashMap::new();
         for callee in nodes.iter().flat_map(|&node| children.of_node(node)) {
             let Some(&totals) = with_callees.get(callee) else {
                 continue;
@@ -203,23 +154,23 @@ impl<'a> Tree<'a> {
                 caller,
                 function,
                 nodes: Vec::new(),
-                totals: Totals::default(),
+                totals: Q::Sum::default(),
                 weight: 0.0,
             });
             candidate.nodes.push(callee);
             candidate.totals.add(&totals);
-            candidate.weight += self.measure.weight(&totals);
+            candidate.weight += Q::size(&totals);
         }
         candidates.extend(callees.into_values());
         self.branches.push(Branch {
             function,
             totals,
             callees: Vec::new(),
-            hidden: (0, Totals::default()),
+            hidden: (0, Q::Sum::default()),
         });
     }
 
-    fn hide(&mut self, candidate: &Candidate) {
+    fn hide(&mut self, candidate: &Candidate<Q::Sum>) {
         let (number, totals) = &mut self.branches[candidate.caller].hidden;
         *number += 1;
         totals.add(&candidate.totals);
@@ -238,7 +189,7 @@ impl<'a> Tree<'a> {
             let Line::Branch(number) = line else { continue };
             let branch = &self.branches[number];
             let mut lines: Vec<Line> = branch.callees.iter().copied().map(Line::Branch).collect();
-            let hidden = self.measure.weight(&branch.hidden.1);
+            let hidden = Q::size(&branch.hidden.1);
             if !lines.is_empty() && hidden >= self.whole() * WORTH_A_LINE {
                 lines.push(Line::Hidden(number));
             }
@@ -257,7 +208,7 @@ impl<'a> Tree<'a> {
     }
 
     fn whole(&self) -> f64 {
-        self.measure.weight(&self.branches[0].totals)
+        Q::size(&self.branches[0].totals)
     }
 
     fn line(&self, text: &mut String, line: Line, prefix: &str, width: usize) {
@@ -273,14 +224,11 @@ impl<'a> Tree<'a> {
         };
         let whole = self.whole();
         let share = if whole > 0.0 {
-            self.measure.weight(totals) / whole
+            Q::size(totals) / whole
         } else {
             0.0
         };
-        let figure = match self.measure {
-            Measure::Bytes { estimator, exact } => bytes(&estimator.bytes(totals), exact),
-            Measure::Time(clock) => time_taken(clock, totals),
-        };
+        let figure = self.quantity.figure(totals);
         let figures = format!("{:>6} {figure} ", text::percent(share));
         let rest = width.saturating_sub(text::width(&figures));
         // At least half of the line is for the name, at any depth.
@@ -291,7 +239,7 @@ impl<'a> Tree<'a> {
     }
 
     /// The name of a function, and its place in the source.
-    fn label(&self, branch: &Branch) -> (String, String) {
+    fn label(&self, branch: &Branch<Q::Sum>) -> (String, String) {
         let Some(function) = branch.function else {
             return (self.whole.to_owned(), String::new());
         };
@@ -323,42 +271,17 @@ fn short(file: &str) -> &str {
         .map_or(file, |(at, _)| &file[at + 1..])
 }
 
-/// The place is cut before the name.
+/// The name gives way to the place, but for some letters.
 fn fit_label((name, place): (String, String), columns: usize) -> String {
-    let name = text::fit(&name, columns, Cut::Middle);
+    const NAME: usize = 8;
+    let room = columns.saturating_sub(text::width(&text::clean(&place)));
+    let name = text::fit(&name, room.max(NAME).min(columns), Cut::Middle);
     let left = columns.saturating_sub(text::width(&name));
     // A space, two brackets and an ellipsis with some letters.
     if left < 8 {
         return name;
     }
     name + &text::fit(&place, left, Cut::Middle)
-}
-
-fn bytes(bytes: &Estimate, exact: bool) -> String {
-    let shown = text::bytes(bytes.estimate);
-    if exact {
-        format!("{shown:>8}")
-    } else if bytes.estimate == 0.0 {
-        format!("{shown:>8}       ")
-    } else if bytes.is_wide() {
-        let shown = text::wide_range(bytes.low, bytes.high);
-        format!("{shown:>15}")
-    } else {
-        let error = format!("±{}", bytes.relative_error());
-        format!("{shown:>8} {error:<6}")
-    }
-}
-
-fn time_taken(clock: Clock, totals: &Totals) -> String {
-    let time = clock.time(totals.bytes.estimate);
-    let shown = clock.figure(time.estimate);
-    // The total time is treated as exact.
-    let error = if totals.samples == clock.samples {
-        String::new()
-    } else {
-        format!("±{}", time.relative_error())
-    };
-    format!("{shown:>8} {error:<6}")
 }
 
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@ use nthbyte_profile::event::{FrameKind, NodeId};
 use nthbyte_profile::model::Profile;
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_report::fold::{IMPORT, LAUNCHER, fold};
-use nthbyte_report::{By, Summary, Tree};
+use nthbyte_report::{By, Bytes, Summary, Time, Tree, summary};
 
 const IMPORTS: &str = "<frozen importlib._bootstrap>";
 const START: &str = "/usr/lib/python3.13/runpy.py";
@@ -109,12 +109,18 @@ fn the_programs_figures_stay() {
         .iter()
         .filter(|row| row.file != IMPORTS && row.file != START)
     {
-        let same = |of: &&nthbyte_report::summary::Row| {
+        let same = |of: &&summary::Row<summary::RowBytes>| {
             (&of.name, &of.file, of.line) == (&row.name, &row.file, row.line)
         };
         let found = other.rows.iter().find(same).expect("the same row");
-        assert!(close(row.self_bytes.estimate, found.self_bytes.estimate));
-        assert!(close(row.total_bytes.estimate, found.total_bytes.estimate));
+        assert!(close(
+            row.figures.self_bytes.estimate,
+            found.figures.self_bytes.estimate
+        ));
+        assert!(close(
+            row.figures.total_bytes.estimate,
+            found.figures.total_bytes.estimate
+        ));
         kept += 1;
     }
     assert!(kept > 50);
@@ -123,18 +129,22 @@ fn the_programs_figures_stay() {
             .rows
             .iter()
             .filter(|row| row.file == file || row.name == file);
-        rows.map(|row| row.self_bytes.estimate).sum::<f64>()
+        rows.map(|row| row.figures.self_bytes.estimate).sum::<f64>()
     };
     assert!(close(own(&one, IMPORTS), own(&other, IMPORT)));
-    let text = other.render(120);
+    let text = other.render::<Bytes>(120);
     assert!(
         text.contains("[import] is the machinery of imports"),
         "{text}"
     );
-    assert!(!one.render(120).contains("machinery"));
+    assert!(!one.render::<Bytes>(120).contains("machinery"));
     let by_file = Summary::of(&after, By::File);
     assert!(by_file.rows.iter().any(|row| row.name == IMPORT));
-    assert!(!Tree::of(&after, 500).render(200).contains("importlib"));
+    assert!(
+        !Tree::<Bytes>::of(&after, 500)
+            .render(200)
+            .contains("importlib")
+    );
 }
 
 /// A legend of a name that no row has would explain nothing.
@@ -149,14 +159,14 @@ fn only_names_that_are_shown_are_explained() {
                 .any(|line| line.contains(&format!("{name} is")))
         })
     };
-    assert_eq!(explained(&summary.render(120)), [true, true]);
-    assert_eq!(explained(&summary.render_time(120)), [true, true]);
+    assert_eq!(explained(&summary.render::<Bytes>(120)), [true, true]);
+    assert_eq!(explained(&summary.render::<Time>(120)), [true, true]);
     summary.rows.retain(|row| row.name != LAUNCHER);
     summary.time.rows.retain(|row| row.name != IMPORT);
-    assert_eq!(explained(&summary.render(120)), [true, false]);
-    assert_eq!(explained(&summary.render_time(120)), [false, true]);
+    assert_eq!(explained(&summary.render::<Bytes>(120)), [true, false]);
+    assert_eq!(explained(&summary.render::<Time>(120)), [false, true]);
     summary.truncate(0);
-    for text in [summary.render(120), summary.render_time(120)] {
+    for text in [summary.render::<Bytes>(120), summary.render::<Time>(120)] {
         assert!(!text.contains("--all-frames"), "{text}");
     }
 }

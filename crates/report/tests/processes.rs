@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use nthbyte_profile::event::Event;
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Meta, Profile, Writer};
-use nthbyte_report::{By, Summary, Tree};
+use nthbyte_report::{By, Bytes, Summary, Time, Tree};
 
 /// Parent and child, the child with an eighth of the parent's period and without an end.
 fn files(folder: &tempfile::TempDir) -> Vec<PathBuf> {
@@ -72,9 +72,13 @@ fn figures_are_the_sums_of_the_parts() {
                 let found = rows.find(|one| {
                     (&one.name, &one.file, one.line) == (&row.name, &row.file, row.line)
                 });
-                found.map_or(0.0, |found| found.self_bytes.estimate)
+                found.map_or(0.0, |found| found.figures.self_bytes.estimate)
             };
-            assert!(close(row.self_bytes.estimate, sum(&of_row)), "{}", row.name);
+            assert!(
+                close(row.figures.self_bytes.estimate, sum(&of_row)),
+                "{}",
+                row.name
+            );
         }
         // What is unknown of each adds up: variances do, so a width is no more than the widths' sum.
         let width = |of: &Summary| of.all.bytes.high - of.all.bytes.low;
@@ -112,11 +116,14 @@ fn each_process_has_a_row_and_a_description() {
         assert_eq!(alone.duration_nanos, process.duration_nanos);
         let row = joined.rows.iter().find(|row| row.name == process.label());
         let row = row.expect("a row for each");
-        assert!(close(row.self_bytes.estimate, process.bytes.estimate));
+        assert!(close(
+            row.figures.self_bytes.estimate,
+            process.bytes.estimate
+        ));
         assert_eq!(part.rows.len(), 1);
     }
     assert_eq!(joined.processes[1].start_nanos, 2_000_000_000);
-    let text = joined.render(100);
+    let text = joined.render::<Bytes>(100);
     for said in [
         " · 2 processes",
         "process 11, child of 10",
@@ -131,7 +138,7 @@ fn each_process_has_a_row_and_a_description() {
         assert!(line.chars().count() <= 100, "{line}");
     }
     assert!(!text.contains("not listed"), "{text}");
-    let alone = parts[0].render(100);
+    let alone = parts[0].render::<Bytes>(100);
     assert!(!alone.contains("processes"), "{alone}");
 }
 
@@ -139,15 +146,15 @@ fn each_process_has_a_row_and_a_description() {
 fn a_tree_can_have_a_branch_for_each_process() {
     let folder = tempfile::tempdir().unwrap();
     let mut profile = load(&files(&folder));
-    let before = Tree::of(&profile, 60).render(100);
+    let before = Tree::<Bytes>::of(&profile, 60).render(100);
     assert!(!before.contains("child of"));
     profile.root_by_process();
-    let after = Tree::of(&profile, 60).render(100);
+    let after = Tree::<Bytes>::of(&profile, 60).render(100);
     assert_eq!(before.lines().next(), after.lines().next());
     for label in ["process 10", "process 11, child of 10"] {
         assert!(after.contains(label), "{after}");
     }
-    let time = Tree::of_time(&profile, 60).render(100);
+    let time = Tree::<Time>::of(&profile, 60).render(100);
     assert!(time.contains("process 11, child of 10"), "{time}");
     let by_process = Summary::of(&profile, By::Process).time;
     assert_eq!(by_process.rows.len(), 2);

@@ -5,7 +5,7 @@ use nthbyte_profile::event::{Memory, Nanos, ThreadId};
 use nthbyte_profile::model::{Lifetime, Profile, Sample};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Method};
-use nthbyte_report::{At, By, Selection, SelectionError, Sort, Summary};
+use nthbyte_report::{At, By, Bytes, Selection, SelectionError, Sort, Summary};
 use proptest::prelude::*;
 
 fn profile(samples: u32, seed: u64) -> Profile {
@@ -108,7 +108,7 @@ proptest! {
         let selected = at(At::Time(time)).narrow(&mut narrowed).expect("it can be made");
         let summary = Summary::of_selected(&narrowed, By::Function, selected);
         prop_assert!(close(summary.all.bytes.estimate, bytes(&profile)));
-        let column: f64 = summary.rows.iter().map(|row| row.alive.expect("known").estimate).sum();
+        let column: f64 = summary.rows.iter().map(|row| row.figures.alive.expect("known").estimate).sum();
         prop_assert!(close(column, bytes(&alive)));
         prop_assert!(close(column, summary.all.alive.expect("known").estimate));
     }
@@ -138,7 +138,7 @@ proptest! {
         prop_assert!(close(halves::first(&profile, peak), most), "{} {}", peak.0, most);
         let alive = bytes(&applied(&profile, &at(At::Peak)));
         prop_assert!(close(alive, halves::second(&profile, peak)), "{} {}", peak.0, alive);
-        let column: f64 = summary.rows.iter().map(|row| row.alive.expect("known").estimate).sum();
+        let column: f64 = summary.rows.iter().map(|row| row.figures.alive.expect("known").estimate).sum();
         prop_assert!(close(column, alive));
         prop_assert!(close(column, summary.all.alive.expect("known").estimate));
         prop_assert!(close(summary.all.bytes.estimate, bytes(&profile)));
@@ -268,7 +268,7 @@ fn a_summary_says_what_is_selected() {
     let selected = selection.narrow(&mut profile).expect("it can be made");
     let mut summary = Summary::of_selected(&profile, By::Type, selected);
     summary.sort(Sort::Alive);
-    let text = summary.render(120);
+    let text = summary.render::<Bytes>(120);
     assert!(text.contains("only what was allocated from "), "{text}");
     assert!(text.contains("\nalive at the peak, "), "{text}");
     // It would be a part of the memory compared with all of it.
@@ -387,8 +387,8 @@ fn without_the_ends_of_objects_no_moment_is_known() {
     assert_eq!(moment, Err(SelectionError::NoLifetimes));
     let summary = Summary::of(&pypy, By::Function);
     assert!(!summary.knows_what_is_alive());
-    assert!(summary.rows.iter().all(|row| row.alive.is_none()));
-    let text = summary.render(120);
+    assert!(summary.rows.iter().all(|row| row.figures.alive.is_none()));
+    let text = summary.render::<Bytes>(120);
     let headings = text.lines().find(|line| line.contains("own bytes"));
     let headings = headings.expect("headings");
     assert!(!headings.contains("alive") && headings.contains("survived"));

@@ -7,6 +7,7 @@ use nthbyte_profile::meta::SourceKind;
 use nthbyte_profile::model::SamplingId;
 use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_profile::{Domain, Profile};
+use nthbyte_report::By;
 use nthbyte_report::diff::{Diff, Options};
 
 /// A profile with one sample, from a source of this kind.
@@ -46,4 +47,54 @@ fn native_memory_of_one_side_only_is_said() {
     none.keep_domain(Some(Domain::Python));
     assert_eq!(said(&native, &none), None);
     assert_eq!(said(&none, &python), expected("old", "gone"));
+}
+
+/// The row of the function that moved in the new profile; `None` if it was not found again there.
+fn moved(old: &Profile, new: &Profile, by: By) -> Option<Vec<(u32, u32)>> {
+    let options = Options {
+        by,
+        ..Options::default()
+    };
+    let sides = [old, new].map(std::slice::from_ref);
+    let diff = Diff::of(sides[0], sides[1], &options);
+    let rows = diff.rows.iter().filter(|row| row.file == "/elsewhere.py");
+    let lines = rows.map(|row| Some((row.old_place.as_ref()?.line, row.line)));
+    lines.collect()
+}
+
+#[test]
+fn a_function_in_another_file_is_known_by_its_name_and_the_lines_that_ran() {
+    let old = Profile::read(&Synthetic::default().bytes()[..]).expect("a profile");
+    let names = |name: &str| old.functions.iter().filter(|of| of.name == name).count();
+    let ran = |function: usize| {
+        let frames = old.frames.iter();
+        frames
+            .filter(|frame| frame.function as usize == function)
+            .count()
+    };
+    let number = (0..old.functions.len()).find(|&number| {
+        let of = &old.functions[number];
+        of.first_line > 0 && !of.name.ends_with('>') && names(&of.name) == 1 && ran(number) > 1
+    });
+    let number = number.expect("a name that is there once");
+    let mut new = old.clone();
+    new.functions[number].file = "/elsewhere.py".to_owned();
+    new.functions[number].first_line += 1000;
+    for frame in &mut new.frames {
+        if frame.function as usize == number && frame.line > 0 {
+            frame.line += 1000;
+        }
+    }
+    let found = moved(&old, &new, By::Function).expect("it is found");
+    let first = old.functions[number].first_line;
+    assert_eq!(found, [(first, first + 1000)]);
+    let lines = moved(&old, &new, By::Line).expect("its lines are found");
+    assert!(lines.iter().all(|(old, new)| old + 1000 == *new) && lines.len() > 1);
+    // The same name with other lines is another function.
+    for frame in &mut new.frames {
+        if frame.function as usize == number {
+            frame.line += 500;
+        }
+    }
+    assert_eq!(moved(&old, &new, By::Function), None);
 }

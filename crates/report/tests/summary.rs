@@ -8,8 +8,8 @@ use nthbyte_profile::event::{Memory, Nanos};
 use nthbyte_profile::model::{Lifetime, Profile, SamplingId, ThreadNames};
 use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_profile::{Distances, Writer};
-use nthbyte_report::summary::{NO_STACK, Row};
-use nthbyte_report::{By, Sort, Summary, Tree, text};
+use nthbyte_report::summary::{NO_STACK, Row, RowBytes};
+use nthbyte_report::{By, Bytes, Sort, Summary, Time, Tree, text};
 use proptest::prelude::*;
 
 fn profile(setup: Synthetic) -> Profile {
@@ -77,15 +77,28 @@ fn figures_are_correct() {
                 let label = (row.name.clone(), row.file.clone(), row.line);
                 let (own, total, allocations, young, samples) =
                     slow.remove(&label).expect("a row that is in the profile");
-                assert!(close(row.self_bytes.estimate, own), "{by:?} {label:?}");
-                assert!(close(row.total_bytes.estimate, total), "{by:?} {label:?}");
                 assert!(
-                    close(row.allocations.estimate, allocations),
+                    close(row.figures.self_bytes.estimate, own),
                     "{by:?} {label:?}"
                 );
-                assert!(close(row.died_young.estimate, young), "{by:?} {label:?}");
+                assert!(
+                    close(row.figures.total_bytes.estimate, total),
+                    "{by:?} {label:?}"
+                );
+                assert!(
+                    close(row.figures.allocations.estimate, allocations),
+                    "{by:?} {label:?}"
+                );
+                assert!(
+                    close(row.figures.died_young.estimate, young),
+                    "{by:?} {label:?}"
+                );
                 assert_eq!(row.samples, samples, "{by:?} {label:?}");
-                for estimate in [row.self_bytes, row.total_bytes, row.allocations] {
+                for estimate in [
+                    row.figures.self_bytes,
+                    row.figures.total_bytes,
+                    row.figures.allocations,
+                ] {
                     assert!(
                         estimate.low <= estimate.estimate && estimate.estimate <= estimate.high
                     );
@@ -94,9 +107,13 @@ fn figures_are_correct() {
                 }
             }
             assert!(slow.is_empty(), "{by:?}: {slow:?} are missing");
-            let own: f64 = summary.rows.iter().map(|row| row.self_bytes.estimate).sum();
+            let own: f64 = summary
+                .rows
+                .iter()
+                .map(|row| row.figures.self_bytes.estimate)
+                .sum();
             assert!(close(own, summary.all.bytes.estimate));
-            let share: f64 = summary.rows.iter().map(|row| row.share).sum();
+            let share: f64 = summary.rows.iter().map(|row| row.figures.share).sum();
             assert!(close(share, 1.0));
         }
     }
@@ -106,7 +123,7 @@ fn figures_are_correct() {
 fn rows_are_ordered_and_cut() {
     let profile = profile(Synthetic::default());
     let mut summary = Summary::of(&profile, By::Function);
-    let own = |row: &Row| row.self_bytes.estimate;
+    let own = |row: &Row<RowBytes>| row.figures.self_bytes.estimate;
     assert!(
         summary
             .rows
@@ -125,7 +142,7 @@ fn rows_are_ordered_and_cut() {
     let (from, to) = (rest.low / rest.estimate, rest.high / rest.estimate);
     // Thousands of samples: the interval is that of their sum, not the sum of intervals.
     assert!(0.9 < from && to < 1.1, "{rest:?}");
-    let text = summary.render(200);
+    let text = summary.render::<Bytes>(200);
     let said = format!(
         "… and {} more functions: {} ({}) together",
         all - 10,
@@ -141,13 +158,15 @@ fn rows_are_ordered_and_cut() {
 #[test]
 fn rows_can_have_another_order() {
     let mut summary = Summary::of(&profile(Synthetic::default()), By::Function);
-    type Figure = fn(&Row) -> f64;
+    type Figure = fn(&Row<RowBytes>) -> f64;
     let orders: [(Sort, Figure); 5] = [
-        (Sort::Total, |row| row.total_bytes.estimate),
-        (Sort::Alive, |row| row.alive.expect("known").estimate),
-        (Sort::Young, |row| row.died_young.estimate),
-        (Sort::Allocs, |row| row.allocations.estimate),
-        (Sort::Own, |row| row.self_bytes.estimate),
+        (Sort::Total, |row| row.figures.total_bytes.estimate),
+        (Sort::Alive, |row| {
+            row.figures.alive.expect("known").estimate
+        }),
+        (Sort::Young, |row| row.figures.died_young.estimate),
+        (Sort::Allocs, |row| row.figures.allocations.estimate),
+        (Sort::Own, |row| row.figures.self_bytes.estimate),
     ];
     for (sort, figure) in orders {
         let is_sorted = |summary: &Summary| {
@@ -167,15 +186,26 @@ fn a_row_is_the_sum_of_its_lifetimes() {
         let summary = Summary::of(&profile, by);
         let mut alive = 0.0;
         for row in &summary.rows {
-            let survivors = row.freed.estimate + row.survived.estimate + row.still_live.estimate;
-            assert!(close(row.survivors.estimate, survivors), "{}", row.name);
-            let own = survivors + row.died_young.estimate;
-            assert!(close(row.self_bytes.estimate, own), "{}", row.name);
+            let survivors = row.figures.freed.estimate
+                + row.figures.survived.estimate
+                + row.figures.still_live.estimate;
+            assert!(
+                close(row.figures.survivors.estimate, survivors),
+                "{}",
+                row.name
+            );
+            let own = survivors + row.figures.died_young.estimate;
+            assert!(close(row.figures.self_bytes.estimate, own), "{}", row.name);
             // At the end: allocated, and not freed.
-            assert_eq!(row.alive, Some(row.still_live), "{}", row.name);
-            let total = row.total_alive.expect("known").estimate;
-            assert!(row.still_live.estimate <= total * (1.0 + 1e-9));
-            alive += row.still_live.estimate;
+            assert_eq!(
+                row.figures.alive,
+                Some(row.figures.still_live),
+                "{}",
+                row.name
+            );
+            let total = row.figures.total_alive.expect("known").estimate;
+            assert!(row.figures.still_live.estimate <= total * (1.0 + 1e-9));
+            alive += row.figures.still_live.estimate;
         }
         assert!(alive > 0.0 && close(alive, summary.all.still_live.estimate));
         assert_eq!(summary.all.alive, Some(summary.all.still_live));
@@ -188,7 +218,7 @@ fn a_terminals_width_is_used() {
     summary.truncate(20);
     let (mut columns, mut widest) = (0, 0);
     for width in [60, 80, 120, 200] {
-        let text = summary.render(width);
+        let text = summary.render::<Bytes>(width);
         let lines = || text.lines().map(text::width);
         assert!(lines().all(|columns| columns <= width), "{width}\n{text}");
         let headings = text.lines().find(|line| line.contains("own bytes"));
@@ -214,7 +244,7 @@ fn the_column_by_which_rows_are_sorted_is_shown() {
     ] {
         summary.sort(sort);
         for width in [60, 80, 120] {
-            let text = summary.render(width);
+            let text = summary.render::<Bytes>(width);
             let headings = text.lines().find(|line| line.contains("own bytes"));
             assert!(
                 headings.is_some_and(|line| line.contains(heading)),
@@ -231,7 +261,7 @@ fn rows_that_only_call_others_need_a_column_for_it() {
     let callers = summary.rows.len() - own;
     assert!(own > 1 && callers > 1, "{own} {callers}");
     let said = |summary: &Summary, width, number| {
-        let text = summary.render(width);
+        let text = summary.render::<Bytes>(width);
         let rows = text.lines().skip_while(|line| !line.contains("own bytes"));
         let rows = rows
             .skip(1)
@@ -309,7 +339,7 @@ proptest! {
         let said = summary.alive_at_peak_rss.expect("known").estimate;
         prop_assert!(alive.iter().any(|&alive| close(said, alive)), "{said} {alive:?}");
         let line = format!("what was alive then had asked for {} (", text::bytes(said));
-        prop_assert!(summary.render(200).contains(&line));
+        prop_assert!(summary.render::<Bytes>(200).contains(&line));
     }
 }
 
@@ -352,7 +382,7 @@ fn more_may_be_alive_than_is_resident() {
     let time = Nanos(profile.end.0 / 2);
     let mut said = |rss: u64| {
         profile.memory = vec![reading(time, rss, rss)];
-        let text = Summary::of(&profile, By::Function).render(300);
+        let text = Summary::of(&profile, By::Function).render::<Bytes>(300);
         let line = text.lines().find(|line| line.starts_with("peak RSS"));
         line.expect("a line").to_owned()
     };
@@ -371,12 +401,12 @@ fn a_profile_without_samples_has_a_summary() {
     });
     let summary = Summary::of(&profile, By::Function);
     assert!(summary.rows.is_empty());
-    let text = summary.render(80);
+    let text = summary.render::<Bytes>(80);
     assert!(text.contains("no samples"));
     // The first figure has an interval; of a list that is not there, nothing is said.
     let is_short = text.contains("\n0 B (0–") && text.ends_with("\n\nIntervals are 95 %.\n");
     assert!(is_short, "{text}");
-    let tree = Tree::of(&profile, 10).render(80);
+    let tree = Tree::<Bytes>::of(&profile, 10).render(80);
     assert!(tree.contains("the whole program"));
 }
 
@@ -388,7 +418,7 @@ fn losses_damage_and_notes_are_shown() {
     let middle = cut.len() / 2;
     cut[middle] ^= 1;
     let profile = Profile::read(&cut[..]).expect("a profile");
-    let text = Summary::of(&profile, By::Type).render(100);
+    let text = Summary::of(&profile, By::Type).render::<Bytes>(100);
     assert!(text.contains("incomplete"), "{text}");
     assert!(text.contains("damage at byte"), "{text}");
     assert!(text.contains("made up: no program ran"), "{text}");
@@ -404,7 +434,11 @@ fn losses_damage_and_notes_are_shown() {
     let profile = Profile::read(&writer.get_ref()[..]).expect("a profile");
     let summary = Summary::of(&profile, By::Function);
     assert_eq!((summary.lost, summary.lost_other), (12, 3));
-    assert!(summary.render(100).contains("12 samples were lost"));
+    assert!(
+        summary
+            .render::<Bytes>(100)
+            .contains("12 samples were lost")
+    );
 }
 
 #[test]
@@ -416,7 +450,10 @@ fn samples_without_a_stack_have_a_row() {
     let summary = Summary::of(&profile, By::Function);
     assert_eq!(summary.rows.len(), 1);
     assert_eq!(summary.rows[0].name, NO_STACK);
-    assert_eq!(summary.rows[0].self_bytes, summary.rows[0].total_bytes);
+    assert_eq!(
+        summary.rows[0].figures.self_bytes,
+        summary.rows[0].figures.total_bytes
+    );
 }
 
 #[test]
@@ -471,14 +508,14 @@ proptest! {
         profile.types[1].name.clone_from(&name);
         profile.meta.notes.push(name.clone());
         profile.meta.command = vec![file.clone(), name.clone()];
-        let shown = Tree::of(&profile, 40).render(width);
+        let shown = Tree::<Bytes>::of(&profile, 40).render(width);
         prop_assert!(shown.lines().all(|line| text::width(line) <= width.max(40)));
-        let shown = Tree::of_time(&profile, 40).render(width);
+        let shown = Tree::<Time>::of(&profile, 40).render(width);
         prop_assert!(shown.lines().all(|line| text::width(line) <= width.max(40)));
         for by in [By::Function, By::Line, By::File, By::Type] {
             let mut summary = Summary::of(&profile, by);
             summary.truncate(30);
-            let shown = summary.render(width) + &summary.render_time(width);
+            let shown = summary.render::<Bytes>(width) + &summary.render::<Time>(width);
             for line in shown.lines() {
                 prop_assert!(text::width(line) <= width.max(72), "{}: {line}", text::width(line));
             }

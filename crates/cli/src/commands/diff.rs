@@ -57,7 +57,7 @@ pub struct Arguments {
     /// Write a page like that of `nthbyte flamegraph`, where red grew and blue shrank; `-` writes it to standard output, instead of the report.
     #[arg(long, value_name = "OUT", conflicts_with = "json")]
     flamegraph: Option<PathBuf>,
-    /// Overwrite the page's file even if it is a profile, or a file that nthbyte has not written.
+    /// Replace the page's file if it exists; a profile never is.
     #[arg(short, long, requires = "flamegraph")]
     force: bool,
     #[command(flatten)]

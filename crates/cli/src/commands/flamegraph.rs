@@ -22,7 +22,7 @@ pub struct Arguments {
     /// The file to write; `-` is standard output (default: the profile's name with the suffix .html).
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// Overwrite the output even if it is another profile, or a file that nthbyte has not written.
+    /// Replace the output if it exists; a profile never is.
     #[arg(short, long)]
     force: bool,
     /// Put each process at the top, with its own calls below it.

@@ -6,23 +6,53 @@ use std::path::Path;
 use nthbyte_report::text::quoted;
 
 /// Commands by the names that other profilers have for them.
-const ELSEWHERE: [(&str, &str); 12] = [
+const ELSEWHERE: [(&str, &str); 19] = [
     ("allocations", "summary PROFILE"),
+    ("compare", "diff OLD NEW"),
+    ("convert", "export PROFILE --to FORMAT"),
     ("flame", "flamegraph PROFILE"),
     ("help", "--help"),
+    ("heap", "memory PROFILE"),
+    ("leak", "leaks PROFILE"),
     ("load", "view PROFILE"),
+    ("open", "view PROFILE"),
     ("profile", "run PROGRAM"),
     ("record", "run PROGRAM"),
     ("report", "explain PROFILE"),
+    ("rss", "memory PROFILE"),
     ("show", "summary PROFILE"),
+    ("start", "run PROGRAM"),
     ("stats", "summary PROFILE"),
     ("table", "summary PROFILE"),
     ("top", "summary PROFILE"),
     ("transform", "export PROFILE --to FORMAT"),
 ];
 
-/// The arguments of `nthbyte` that do what this word asks for; `None` if that is not clear.
-pub fn meant(word: &OsStr) -> Option<String> {
+/// Words that ask for a running program.
+const ATTACH: [&str; 4] = ["attach", "detach", "live", "monitor"];
+
+/// What to say to someone whose first word is not a command; `None` if it is not clear what it asks for.
+pub fn advice(word: &OsStr) -> Option<String> {
+    let text = word.to_str()?;
+    if ATTACH.contains(&text) {
+        return Some(
+            "nthbyte records a program from its start, and attaches to none that runs: start it with \
+             nthbyte run PROGRAM (--start-after 60s and --for 30s record a part of the run)"
+                .to_owned(),
+        );
+    }
+    if ["-m", "-c"].contains(&text) {
+        return Some(format!("a command is missing; try: nthbyte run {text} …"));
+    }
+    let meant = meant(word)?;
+    Some(format!(
+        "there is no command {}; try: nthbyte {meant}",
+        quoted(text)
+    ))
+}
+
+/// The arguments of `nthbyte` that do what this word asks for.
+fn meant(word: &OsStr) -> Option<String> {
     let text = word.to_str()?;
     if let Some((_, command)) = ELSEWHERE.iter().find(|(name, _)| *name == text) {
         return Some((*command).to_owned());

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use nthbyte_report::{By, Sort, Summary};
+use nthbyte_report::{By, Bytes, Sort, Summary, Time};
 
 use crate::json;
 use crate::output::{self, Output};
@@ -122,8 +122,8 @@ impl Arguments {
             } else {
                 let width = output::terminal_width();
                 let text = match prepared.is_of_time {
-                    true => summary.render_time(width),
-                    false => summary.render(width),
+                    true => summary.render::<Time>(width),
+                    false => summary.render::<Bytes>(width),
                 };
                 out.write_all(text.as_bytes())?;
             }

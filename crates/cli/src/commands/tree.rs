@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use clap::Args;
-use nthbyte_report::Tree;
+use nthbyte_profile::Profile;
+use nthbyte_report::{Bytes, Quantity, Time, Tree};
 
 use crate::output::{self, Output};
 use crate::progress::during;
@@ -50,15 +51,19 @@ impl Arguments {
         let prepared = question.prepare()?;
         let profile = &prepared.profile;
         let lines = if self.top == 0 { usize::MAX } else { self.top };
-        let tree = during("adding up", || match prepared.is_of_time {
-            true => Tree::of_time(profile, lines),
-            false => Tree::of(profile, lines),
-        });
-        let tree = match is_whole {
-            true => tree,
-            false => tree.of_a_part(),
+        let width = output::terminal_width();
+        let text = match prepared.is_of_time {
+            true => tree::<Time>(profile, lines, is_whole, width),
+            false => tree::<Bytes>(profile, lines, is_whole, width),
         };
-        Output::Standard
-            .write(|out| Ok(out.write_all(tree.render(output::terminal_width()).as_bytes())?))
+        Output::Standard.write(|out| Ok(out.write_all(text.as_bytes())?))
+    }
+}
+
+fn tree<Q: Quantity>(profile: &Profile, lines: usize, is_whole: bool, width: usize) -> String {
+    let tree = during("adding up", || Tree::<Q>::of(profile, lines));
+    match is_whole {
+        true => tree.render(width),
+        false => tree.of_a_part().render(width),
     }
 }

@@ -26,7 +26,7 @@ use crate::question::selecting::{FrameOptions, Selecting};
 use crate::question::{Frames, Question};
 use copy::Copy;
 use gate::Gate;
-use place::Place;
+use place::PageSource;
 use server::Server;
 
 /// What `view` takes.
@@ -42,8 +42,8 @@ pub struct Arguments {
     sources: bool,
     /// A copy of the Firefox Profiler: a site's address, without a path, or the folder of a built copy, which is served from this
     /// machine (default: https://profiler.firefox.com).
-    #[arg(long, value_name = "SITE|FOLDER", value_parser = Place::parse)]
-    profiler: Option<Place>,
+    #[arg(long, value_name = "SITE|FOLDER", value_parser = PageSource::parse)]
+    profiler: Option<PageSource>,
     #[command(flatten)]
     tab: Tab,
     #[command(flatten)]
@@ -111,8 +111,8 @@ impl Arguments {
     async fn serve(&self, json: Vec<u8>) -> Result<()> {
         let no_port = "cannot listen on the loopback interface";
         let (origin, copy) = match self.place().await {
-            Place::Site(origin) => (origin, None),
-            Place::Folder(folder) => {
+            PageSource::Site(origin) => (origin, None),
+            PageSource::Folder(folder) => {
                 let copy = Copy::bind(&folder).await.context(no_port)?;
                 (copy.origin()?, Some(copy))
             }
@@ -151,15 +151,15 @@ impl Arguments {
 
     /// Where the page comes from: as the user says; else from its own site; else, if that cannot be reached, from the copy
     /// that is installed.
-    async fn place(&self) -> Place {
+    async fn place(&self) -> PageSource {
         if let Some(place) = &self.profiler {
             return place.clone();
         }
-        let Some(installed) = Place::installed().filter(|_| !self.no_browser) else {
-            return Place::default();
+        let Some(installed) = PageSource::installed().filter(|_| !self.no_browser) else {
+            return PageSource::default();
         };
         match (network::reach(place::OFFICIAL).await, &installed) {
-            (Err(reason), Place::Folder(folder)) => {
+            (Err(reason), PageSource::Folder(folder)) => {
                 say!(
                     "nthbyte: {} cannot be reached ({reason}); this is the copy in {}",
                     place::OFFICIAL,
@@ -167,7 +167,7 @@ impl Arguments {
                 );
                 installed
             }
-            _ => Place::default(),
+            _ => PageSource::default(),
         }
     }
 

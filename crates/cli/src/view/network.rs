@@ -32,7 +32,7 @@ pub async fn reach(origin: &str) -> Result<(), String> {
     connect(host, port, TIME_LIMIT).await
 }
 
-/// The host and the port of an origin, as [`Place`](super::place::Place) writes it.
+/// The host and the port of an origin, as [`PageSource`](super::place::PageSource) writes it.
 fn parts(origin: &str) -> (&str, u16) {
     let (scheme, authority) = origin.split_once("://").unwrap_or(("https", origin));
     let port = authority.rsplit_once(':');

@@ -10,14 +10,14 @@ pub const OFFICIAL: &str = "https://profiler.firefox.com";
 
 /// A copy of the page, or the page itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PageSource {
     /// The origin of a site, as browsers write it.
     Site(String),
     /// A folder with a built copy, which is served from this machine.
     Folder(PathBuf),
 }
 
-impl Place {
+impl PageSource {
     /// A site's address or a folder, as the user writes it.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Place {
     }
 }
 
-impl Default for Place {
+impl Default for PageSource {
     fn default() -> Self {
         Self::Site(OFFICIAL.to_owned())
     }
@@ -107,8 +107,8 @@ mod tests {
             ("https://profiler.corp:80", "https://profiler.corp:80"),
         ] {
             assert_eq!(
-                Place::parse(text),
-                Ok(Place::Site(origin.to_owned())),
+                PageSource::parse(text),
+                Ok(PageSource::Site(origin.to_owned())),
                 "{text}"
             );
         }
@@ -128,7 +128,7 @@ mod tests {
             "no-such-folder",
             "profiler.corp:4243",
         ] {
-            let wrong = Place::parse(text).unwrap_err();
+            let wrong = PageSource::parse(text).unwrap_err();
             assert!(!wrong.contains('\n') && wrong.contains(text), "{wrong}");
         }
     }

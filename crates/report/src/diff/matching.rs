@@ -7,12 +7,18 @@
 //!   environment, a checkout, another version's standard library. Files with the longest common end of their paths
 //!   are candidates; if there is one such, and at least half of the functions that were seen in the smaller one have
 //!   names that were seen in the other, it is the same file.
+//! - *Another name of a file.* Two files that only one side has each, `v1.py` and `v2.py`, are one if at least half of the
+//!   functions seen in the larger one have names seen in the other, and no other file has as many of them; two scripts without
+//!   functions, if no other file of their folder was left.
+//! - *Another file of a function.* A name that each side has once, in another file, is one function if at least half of
+//!   its lines that ran are as far below its first line on the other side.
 //! - *Another line.* In one file, a name that each side has once is the same function wherever it
 //!   stands. Names that need not be unique (`<lambda>`, `<listcomp>`, or one that a side has several times) are the
 //!   same function only if the nearest unique functions before and after moved by as many lines as they did.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use nthbyte_profile::Profile;
 use nthbyte_profile::model::Function;
 use serde::Serialize;
 
@@ -35,8 +41,12 @@ pub(super) struct Matching {
     /// First lines that changed: by name, the new side's file and the old first line. `None`: the
     /// new side has another function at this line.
     lines: HashMap<(String, String, u32), Option<u32>>,
+    /// Functions in another file: by name, the new side's path of the old file and the old first line, the new place.
+    moved: HashMap<(String, String, u32), (String, u32)>,
     /// Folders whose files were matched, in the order of their names.
     pub(super) folders: Vec<Folder>,
+    /// Files with another name that were matched.
+    pub(super) renamed: Vec<Folder>,
 }
 
 impl Matching {
@@ -71,8 +81,99 @@ impl Matching {
             }
         }
         matching.folders = folders.into_iter().collect();
+        matching.match_renamed(&old_names, &new_names);
         matching.match_lines(old, new);
         matching
+    }
+
+    /// The same for the functions of profiles, whose lines that ran are known.
+    pub(super) fn of_profiles(
+        old: &[Profile],
+        new: &[Profile],
+        prefixes: &[(String, String)],
+    ) -> Self {
+        let mut matching = Self::of(&functions(old), &functions(new), prefixes);
+        matching.match_moved(old, new);
+        matching
+    }
+
+    fn match_moved(&mut self, old: &[Profile], new: &[Profile]) {
+        let (ours, theirs) = (only_places(old), only_places(new));
+        let mut pairs = Vec::new();
+        for (name, place) in ours {
+            let Some((place, other)) = place.zip(theirs.get(name).copied().flatten()) else {
+                continue;
+            };
+            let moved = self.files.get(&place.file);
+            let file = moved.map_or(&place.file, |file| file);
+            if *file != other.file {
+                pairs.push((file.clone(), place, other));
+            }
+        }
+        let ran = |profiles: &[Profile], function: usize| {
+            let mut numbers = HashMap::new();
+            for (number, pair) in pairs.iter().enumerate() {
+                numbers.insert([pair.1, pair.2][function], number);
+            }
+            lines_below(profiles, &numbers, pairs.len())
+        };
+        let (ours, theirs) = (ran(old, 0), ran(new, 1));
+        for ((file, place, other), (ours, theirs)) in pairs.iter().zip(ours.iter().zip(&theirs)) {
+            let common = ours.intersection(theirs).count();
+            if common > 0 && 2 * common >= ours.len().max(theirs.len()) {
+                let from = (place.name.clone(), file.clone(), place.first_line);
+                let to = (other.file.clone(), other.first_line);
+                self.moved.insert(from, to);
+            }
+        }
+    }
+
+    /// Matches what is left: files that only one side has.
+    fn match_renamed(&mut self, old: &Names<'_>, new: &Names<'_>) {
+        let taken: BTreeSet<&str> = self.files.values().map(String::as_str).collect();
+        let old_left: Vec<&str> = old.keys().copied().collect();
+        let is_left = |file: &&str| !new.contains_key(file) && !self.files.contains_key(*file);
+        let old_left: Vec<&str> = old_left.into_iter().filter(is_left).collect();
+        let is_left = |file: &&str| !old.contains_key(file) && !taken.contains(file);
+        let new_left: Vec<&str> = new.keys().copied().filter(is_left).collect();
+        // The file of the other side that has most of the names, if there is one such.
+        let best = |names: &BTreeSet<&str>, others: &Names<'_>, left: &[&'_ str]| {
+            let alike = left.iter().map(|file| (alike(names, &others[file]), *file));
+            let most = alike.clone().map(|(alike, _)| alike).max().unwrap_or(0);
+            let mut found = alike.filter(|(alike, _)| *alike == most && most > 0);
+            let first = found.next().map(|(_, file)| file.to_owned());
+            first.filter(|_| found.next().is_none())
+        };
+        let mut renamed = Vec::new();
+        for &file in &old_left {
+            let found = best(&old[file], new, &new_left).filter(|path| {
+                let larger = named(&old[file]).max(named(&new[path.as_str()]));
+                2 * alike(&old[file], &new[path.as_str()]) >= larger
+                    && best(&new[path.as_str()], old, &old_left).as_deref() == Some(file)
+            });
+            let script = || {
+                let beside = |other: &&str| folder_of(other) == folder_of(file);
+                let ours: Vec<&&str> = old_left.iter().filter(|one| beside(one)).collect();
+                let theirs: Vec<&&str> = new_left.iter().filter(|one| beside(one)).collect();
+                let ([_], [path]) = (&ours[..], &theirs[..]) else {
+                    return None;
+                };
+                let both = [&old[file], &new[**path]];
+                let is_script =
+                    |names: &&BTreeSet<&str>| names.contains("<module>") && named(names) == 0;
+                both.iter().all(is_script).then(|| (**path).to_owned())
+            };
+            if let Some(path) = found.or_else(script) {
+                renamed.push(Folder {
+                    old: file.to_owned(),
+                    new: path,
+                });
+            }
+        }
+        for Folder { old, new } in &renamed {
+            self.files.insert(old.clone(), new.clone());
+        }
+        self.renamed = renamed;
     }
 
     /// The new side's key for an old key; the same key if the function did not move.
@@ -86,6 +187,14 @@ impl Matching {
         }
         if key.first_line > 0 {
             let of = (key.name.clone(), key.file.clone(), key.first_line);
+            if let Some((file, line)) = self.moved.get(&of) {
+                key.file.clone_from(file);
+                if key.line > 0 {
+                    key.line = (key.line + line).saturating_sub(key.first_line);
+                }
+                key.first_line = *line;
+                return key;
+            }
             match self.lines.get(&of) {
                 Some(&Some(line)) => {
                     if key.line > 0 {
@@ -122,6 +231,45 @@ impl Matching {
         }
         self.lines = found;
     }
+}
+
+fn functions(profiles: &[Profile]) -> Vec<&Function> {
+    let all = profiles.iter().flat_map(|profile| &profile.functions);
+    all.collect()
+}
+
+/// By name, the only function of a file that has it; `None` if there are several.
+fn only_places(profiles: &[Profile]) -> HashMap<&str, Option<&Function>> {
+    let mut places: HashMap<&str, Option<&Function>> = HashMap::new();
+    for function in functions(profiles) {
+        if function.first_line > 0 && is_name(&function.name) {
+            let place = places.entry(&function.name).or_insert(Some(function));
+            if *place != Some(function) {
+                *place = None;
+            }
+        }
+    }
+    places
+}
+
+/// How far below its first line each function ran, by its number.
+fn lines_below(
+    profiles: &[Profile],
+    numbers: &HashMap<&Function, usize>,
+    count: usize,
+) -> Vec<BTreeSet<u32>> {
+    let mut below = vec![BTreeSet::new(); count];
+    for profile in profiles {
+        let numbered = profile.functions.iter().map(|of| numbers.get(of).copied());
+        let numbered: Vec<Option<usize>> = numbered.collect();
+        for frame in &profile.frames {
+            if let Some(number) = numbered[frame.function as usize] {
+                let first = profile.functions[frame.function as usize].first_line;
+                below[number].insert(frame.line.saturating_sub(first));
+            }
+        }
+    }
+    below
 }
 
 /// The first lines of the functions of one file, by name.
@@ -199,6 +347,22 @@ fn names_by_file<'a>(functions: &[&'a Function]) -> Names<'a> {
     files
 }
 
+/// How many names a programmer chose.
+fn named(names: &BTreeSet<&str>) -> usize {
+    names.iter().filter(|name| is_name(name)).count()
+}
+
+/// How many of these are in both files.
+fn alike(names: &BTreeSet<&str>, others: &BTreeSet<&str>) -> usize {
+    let common = names.intersection(others);
+    common.filter(|name| is_name(name)).count()
+}
+
+/// The path without the file's name.
+fn folder_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
 /// What follows a folder in a path, with the slash before it.
 fn below<'a>(path: &'a str, folder: &str) -> Option<&'a str> {
     let rest = path.strip_prefix(folder.trim_end_matches('/'))?;
@@ -221,12 +385,8 @@ fn elsewhere(
         return None;
     }
     let theirs = &new[path];
-    let named = |names: &BTreeSet<&str>| names.iter().filter(|name| is_name(name)).count();
     let fewest = named(names).min(named(theirs));
-    let common = names
-        .intersection(theirs)
-        .filter(|name| is_name(name))
-        .count();
+    let common = alike(names, theirs);
     let base = file.rsplit('/').next().unwrap_or(file);
     let is_same = if fewest == 0 {
         // If the file has only the module's own code, its file's name must be specific.
@@ -317,6 +477,44 @@ mod tests {
             key("g", "a.py", 20, 0)
         );
         assert!(found.folders.is_empty());
+    }
+
+    #[test]
+    fn a_file_with_another_name_is_known_by_its_functions() {
+        let side = |file: &str, names: &[&str]| -> Vec<Function> {
+            let numbered = (10..).zip(names);
+            numbered
+                .map(|(line, name)| function(name, file, line))
+                .collect()
+        };
+        let renamed = |old: &[Function], new: &[Function]| -> Vec<(String, String)> {
+            let found = matching(old, new, &[]).renamed.into_iter();
+            found.map(|Folder { old, new }| (old, new)).collect()
+        };
+        let pair = |old: &str, new: &str| vec![(old.to_owned(), new.to_owned())];
+        let v1 = side("/a/v1.py", &["<module>", "f", "g", "h"]);
+        let v2 = side("/a/v2.py", &["<module>", "f", "g", "other"]);
+        assert_eq!(renamed(&v1, &v2), pair("/a/v1.py", "/a/v2.py"));
+        let key = matching(&v1, &v2, &[]).translate(&key("f", "/a/v1.py", 11, 12));
+        assert_eq!((key.file.as_str(), key.line), ("/a/v2.py", 12));
+        // Another file that is as much like it, and one that has too little in common.
+        let twice = [v2.clone(), side("/a/v3.py", &["f", "g"])].concat();
+        assert_eq!(renamed(&v1, &twice), []);
+        assert_eq!(
+            renamed(&v1, &side("/a/v2.py", &["<module>", "f", "x", "y"])),
+            []
+        );
+        // Scripts without functions: the only ones of their folder.
+        let (one, two) = (
+            side("/a/v1.py", &["<module>"]),
+            side("/a/v2.py", &["<module>"]),
+        );
+        assert_eq!(renamed(&one, &two), pair("/a/v1.py", "/a/v2.py"));
+        assert_eq!(renamed(&one, &side("/b/v2.py", &["<module>"])), []);
+        assert_eq!(
+            renamed(&one, &[two, side("/a/x.py", &["<module>"])].concat()),
+            []
+        );
     }
 
     #[test]

@@ -16,7 +16,6 @@ mod sides;
 use std::collections::BTreeMap;
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::model::Function;
 use serde::Serialize;
 
 pub use limit::{Limit, LimitError, Outcome};
@@ -73,6 +72,8 @@ pub struct Diff {
     pub sensitivity: BTreeMap<Measure, Sensitivity>,
     /// Folders of the old side that were matched with folders of the new side.
     pub folders: Vec<Folder>,
+    /// Files of the old side that were matched with files of another name.
+    pub renamed: Vec<Folder>,
     /// The number of rows that were matched although their line or file changed.
     pub moved: usize,
     /// Remarks about all values.
@@ -203,16 +204,7 @@ impl Diff {
             old: runs(old),
             new: runs(new),
         };
-        let functions = |runs: &'_ [Run]| -> Vec<Function> {
-            let all = runs.iter().flat_map(|run| &run.functions);
-            all.cloned().collect()
-        };
-        let (old_functions, new_functions) = (functions(&sides.old), functions(&sides.new));
-        let matching = Matching::of(
-            &old_functions.iter().collect::<Vec<_>>(),
-            &new_functions.iter().collect::<Vec<_>>(),
-            &options.prefixes,
-        );
+        let matching = Matching::of_profiles(old, new, &options.prefixes);
         let known = |measure: &Measure| sides.all().all(|run| run.known[*measure as usize]);
         let measures: Vec<Measure> = Measure::ALL.into_iter().filter(known).collect();
         let pairs = sides.pairs(&matching);
@@ -247,6 +239,7 @@ impl Diff {
             totals,
             sensitivity,
             folders: matching.folders,
+            renamed: matching.renamed,
             moved: rows.iter().filter(|row| row.old_place.is_some()).count(),
             what: Measure::Bytes,
             significant_rows: 0,

@@ -37,16 +37,7 @@ pub fn write_page(
     out: &mut dyn Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<()> {
-    let functions = |side: &'_ [Profile]| -> Vec<Function> {
-        let all = side.iter().flat_map(|profile| &profile.functions);
-        all.cloned().collect()
-    };
-    let (old_functions, new_functions) = (functions(old), functions(new));
-    let matching = Matching::of(
-        &old_functions.iter().collect::<Vec<_>>(),
-        &new_functions.iter().collect::<Vec<_>>(),
-        prefixes,
-    );
+    let matching = Matching::of_profiles(old, new, prefixes);
     let mut tables = Tables::new();
     let mut new_side = tables.combine(new, &Matching::default());
     let mut old_side = tables.combine(old, &matching);

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{Change, Diff, Measure, RATE, Row, Sensitivity, SideFacts, Which, sides};
-use crate::columns::{self, Column, named_place, wrap};
+use crate::columns::{self, Column, Label, Named, place, wrap};
 use crate::estimate::Estimate;
 use crate::summary::By;
 use crate::text::{self, Cut, NARROWEST};
@@ -57,6 +57,15 @@ impl Diff {
             let more = self.folders.len() - 3;
             notes.push(format!("and so were those of {more} more folders"));
         }
+        for file in self.renamed.iter().take(3) {
+            let (old, new) = (text::clean(&file.old), text::clean(&file.new));
+            notes.push(format!(
+                "{old} → {new}: taken for one file, by its functions"
+            ));
+        }
+        if self.renamed.len() > 3 {
+            notes.push(format!("and so were {} more files", self.renamed.len() - 3));
+        }
         if self.moved > 0 {
             let what = if self.moved == 1 {
                 "row was"
@@ -77,7 +86,7 @@ impl Diff {
             .iter()
             .map(|(&measure, change)| (measure, change))
             .collect();
-        let label = |at: usize, columns: usize| {
+        let label = |at: usize| {
             let (measure, change) = rows[at];
             let verdict = match change {
                 change if change.difference.estimate == 0.0 => "",
@@ -90,11 +99,8 @@ impl Diff {
                 && self.old.bytes_counted
                 && self.new.bytes_counted;
             let counted = if is_counted { ", counted" } else { "" };
-            text::fit(
-                &format!("{}{counted}{verdict}", described_measure(measure)),
-                columns,
-                Cut::End,
-            )
+            let name = format!("{}{counted}{verdict}", described_measure(measure));
+            Label::Name(name.into())
         };
         let figures: Vec<[String; 5]> = rows
             .iter()
@@ -151,23 +157,32 @@ impl Diff {
             .iter()
             .map(|row| figures(self.what, &row.changes[&self.what], row.only))
             .collect();
-        table(text, width, kind(self.by), &figures, |at, columns| {
-            self.label(rows[at], columns)
+        table(text, width, kind(self.by), &figures, |at| {
+            self.label(rows[at])
         });
     }
 
-    /// The name of a row and, if there is room, its place and its old place.
-    fn label(&self, row: &Row, left: usize) -> String {
-        match self.by {
-            By::Type | By::Process => return text::fit(&row.name, left, Cut::Middle),
-            By::File => return columns::path(&row.name, "", left),
-            By::Function | By::Line => {}
-        }
+    /// The name of a row with its place, and its old place.
+    fn label<'a>(&self, row: &'a Row) -> Label<'a> {
         let was = match &row.old_place {
+            Some(old) if is_elsewhere(&old.file, &row.file) => {
+                format!(" (was {})", place(&old.file, old.line, 1))
+            }
             Some(old) if old.line != row.line => format!(" (was :{})", old.line),
             _ => String::new(),
         };
-        named_place(&row.name, &row.file, row.line, &was, left)
+        let place = Named {
+            name: &row.name,
+            file: &row.file,
+            line: row.line,
+            more: was.into(),
+        };
+        match self.by {
+            By::Type | By::Process => Label::Name(row.name.as_str().into()),
+            By::File => Label::File(&row.name),
+            By::Function => Label::Function(place),
+            By::Line => Label::Line(place),
+        }
     }
 
     /// Which change could have been found, and what would find a smaller one.
@@ -338,14 +353,19 @@ fn figures(measure: Measure, change: &Change, only: Option<Which>) -> [String; 5
     ]
 }
 
-/// Writes a table of rows' figures, and what `label` gives for the number of a row and the columns
-/// that are left for it.
-fn table(
+/// Whether these are not one file in two folders.
+fn is_elsewhere(one: &str, other: &str) -> bool {
+    let name = |file: &str| file.rsplit('/').next().map(str::to_owned);
+    name(one) != name(other)
+}
+
+/// Writes a table of rows' figures, and the label of each row.
+fn table<'a>(
     text: &mut String,
     width: usize,
     heading: &str,
     figures: &[[String; 5]],
-    label: impl Fn(usize, usize) -> String,
+    label: impl Fn(usize) -> Label<'a>,
 ) {
     let headings = [
         ("old", Some(1)),

@@ -137,7 +137,6 @@ impl Key {
 pub(super) struct Run {
     pub(super) rows: HashMap<Key, Cell, RandomState>,
     pub(super) all: Cell,
-    pub(super) functions: Vec<Function>,
     /// The measures that are known.
     pub(super) known: [bool; Measure::ALL.len()],
     /// Whether every allocation was recorded.
@@ -165,7 +164,6 @@ impl Run {
         let mut run = Self {
             rows: HashMap::default(),
             all: Cell::default(),
-            functions: profile.functions.clone(),
             known: known(profile, tick.is_some()),
             exact: profile.is_exact(),
             period: periods::effective(profile),

@@ -9,10 +9,10 @@ use super::{Answer, Facts, Topic, weight};
 use crate::estimate::Estimate;
 use crate::leaks::name;
 use crate::text;
-use crate::time::{self, Clock};
+use crate::time::{self, Time};
 
 pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
-    let clock = Clock::of(facts.profile);
+    let clock = Time::new(facts.profile);
     if clock.samples == 0 {
         return None;
     }
@@ -34,8 +34,8 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
         None => "",
     };
     let of = match clock.hz {
-        Some(_) => format!("the {} of CPU time{seen}", clock.figure(clock.whole())),
-        None => format!("{} time samples{seen}", clock.figure(clock.whole())),
+        Some(_) => format!("the {} of CPU time{seen}", clock.shown_alone(clock.whole())),
+        None => format!("{} time samples{seen}", clock.shown_alone(clock.whole())),
     };
     answer.say(format!(
         "Of {of}, {} were spent in {} itself, {}{most}.",

@@ -7,7 +7,7 @@ use nthbyte_profile::event::{Nanos, NodeId, SampleId};
 use nthbyte_profile::model::{Lifetime, Weight};
 use nthbyte_profile::{Lifetimes, Profile};
 
-use super::clock::{Clock, Clocks, Moment};
+use super::clock::{Clock, Clocks, Instant};
 use super::containers::{self, Chain};
 use super::discovery::{RATE, Test};
 use super::findings::{Place, Share};
@@ -42,7 +42,7 @@ pub(crate) struct Candidate {
 /// The end of the run for a site.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
-    pub(super) moment: Moment,
+    pub(super) moment: Instant,
     /// Whether that is before the session's end, because the site's objects were freed then.
     pub(super) early: bool,
 }
@@ -198,7 +198,7 @@ impl<'a> Analysis<'a> {
         })
     }
 
-    pub(super) fn evidence(&self, numbers: &[u32], first: Moment, end: End) -> Evidence {
+    pub(super) fn evidence(&self, numbers: &[u32], first: Instant, end: End) -> Evidence {
         let lives = || {
             numbers
                 .iter()

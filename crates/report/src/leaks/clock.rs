@@ -39,7 +39,7 @@ pub(crate) enum Clock {
 }
 
 /// A moment in both clocks, by [`Clock`]. Single precision: there is one for each sample.
-pub(crate) type Moment = [f32; 2];
+pub(crate) type Instant = [f32; 2];
 
 /// Turns nanoseconds into positions.
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ impl Clocks {
     }
 
     /// The position of a moment in both clocks.
-    pub(crate) fn moment(&self, at: Nanos) -> Moment {
+    pub(crate) fn moment(&self, at: Nanos) -> Instant {
         [self.time(at) as f32, self.work(at) as f32]
     }
 

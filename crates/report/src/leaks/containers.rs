@@ -15,7 +15,7 @@ use nthbyte_profile::event::{Nanos, SampleId};
 use nthbyte_profile::model::{Samples, Site};
 use nthbyte_profile::{Profile, Source};
 
-use super::clock::{Clock, Clocks, Moment};
+use super::clock::{Clock, Clocks, Instant};
 use super::sites::Frames;
 use super::verdict::SMALLEST;
 
@@ -55,7 +55,7 @@ const SLOWING: f64 = 0.4;
 /// A block that replaced a smaller one.
 #[derive(Clone, Copy, Debug)]
 struct Step {
-    at: Moment,
+    at: Instant,
     /// The old block's size, which is what the container held.
     full: f64,
     /// The new block's size.
@@ -264,7 +264,7 @@ impl Pieces {
 
 impl Chain {
     /// The growth from a moment to another, if it went on until then: without a sign that it stops, in both clocks.
-    pub(crate) fn course(&self, start: Moment, end: Moment) -> Option<Course> {
+    pub(crate) fn course(&self, start: Instant, end: Instant) -> Option<Course> {
         let from = self
             .steps
             .partition_point(|step| step.at[Clock::Work as usize] <= start[Clock::Work as usize]);

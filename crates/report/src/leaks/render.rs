@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{Finding, Holder, Leaks, Place, Repeats, Report, Share, Together, Verdict};
-use crate::columns::{named_line, place, wrap};
+use crate::columns::{Named, place, wrap};
 use crate::estimate::Estimate;
 use crate::fold;
 use crate::text::{self, Cut};
@@ -362,7 +362,15 @@ fn holder(text: &mut String, width: usize, holder: &Holder) {
     let at = &holder.place;
     match fold::stands_for(&at.file) {
         Some(name) => text.push_str(name),
-        None => text.push_str(&named_line(&at.function, &at.file, at.line, left)),
+        None => {
+            let named = Named {
+                name: &at.function,
+                file: &at.file,
+                line: at.line,
+                more: "".into(),
+            };
+            text.push_str(&named.fit(left));
+        }
     }
     text.push('\n');
 }

@@ -13,7 +13,7 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::{FrameKind, Nanos, NodeId, SampleId};
 use nthbyte_profile::model::{Function, Lifetime};
 
-use super::clock::{Clocks, Moment, STEP};
+use super::clock::{Clocks, Instant, STEP};
 use crate::fold::stands_for;
 
 /// What the samples of a site have in common.
@@ -46,9 +46,9 @@ pub(crate) const NEVER: f32 = f32::INFINITY;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
     pub(crate) sample: SampleId,
-    pub(crate) birth: Moment,
+    pub(crate) birth: Instant,
     /// [`NEVER`] if it was alive when the session ended.
-    pub(crate) death: Moment,
+    pub(crate) death: Instant,
 }
 
 /// Shorter lives do not change live bytes at the resolution of the curves.
@@ -454,7 +454,7 @@ impl Sites {
     }
 
     /// The first birth of any object of a site, even of a short-lived one.
-    pub(crate) fn first(&self, site: &Site, clocks: &Clocks) -> Moment {
+    pub(crate) fn first(&self, site: &Site, clocks: &Clocks) -> Instant {
         clocks.moment(site.first)
     }
 

@@ -4,7 +4,7 @@ use nthbyte_profile::event::Nanos;
 use nthbyte_profile::{Part, Profile};
 
 use super::distance;
-use super::moment::{Moment, OfProcess};
+use super::moment::{Observed, OfProcess};
 use crate::selection::{self, At, Reading, peak_of_rss};
 use crate::text;
 
@@ -15,7 +15,7 @@ const BETWEEN: (u64, u64) = (20_000_000, 100_000_000);
 const NOTICEABLE: u64 = 50;
 
 /// Says how far they are, if that matters; a sentence for the notes.
-pub(super) fn note(profile: &Profile, at: At, moment: &Moment<'_>) -> Option<String> {
+pub(super) fn note(profile: &Profile, at: At, moment: &Observed<'_>) -> Option<String> {
     match &moment.processes[..] {
         [one] => of_one(profile, at, one, moment.peak_rss),
         several => of_several(profile, at, several, moment.time),

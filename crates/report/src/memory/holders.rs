@@ -14,7 +14,7 @@ use nthbyte_profile::{Composition, Part, Profile};
 use serde::Serialize;
 
 use super::distance;
-use super::moment::{Moment, OfProcess};
+use super::moment::{Observed, OfProcess};
 use crate::estimate::{Estimate, Estimator, Moments, Totals};
 use crate::leaks::{Frames, Place};
 use crate::selection::{self, Lives};
@@ -59,7 +59,7 @@ struct Sum {
 /// By stack and by the size of the blocks.
 type Sums = BTreeMap<(NodeId, u32), Sum>;
 
-pub(super) fn of(profile: &Profile, moment: &Moment<'_>, most: usize) -> Option<Holders> {
+pub(super) fn of(profile: &Profile, moment: &Observed<'_>, most: usize) -> Option<Holders> {
     let mut holders: Option<Holders> = None;
     let mut sums = Sums::default();
     let mut free: BTreeMap<u32, f64> = BTreeMap::new();

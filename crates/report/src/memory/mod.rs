@@ -117,11 +117,11 @@ impl Memory {
         }
         let estimator = live::estimator(profile);
         let at =
-            |(moment, at): (moment::Moment<'_>, At)| Self::at(profile, &estimator, &moment, at);
+            |(moment, at): (moment::Observed<'_>, At)| Self::at(profile, &estimator, &moment, at);
         moments.into_iter().map(at).collect()
     }
 
-    fn at(profile: &Profile, estimator: &Estimator, moment: &moment::Moment<'_>, at: At) -> Self {
+    fn at(profile: &Profile, estimator: &Estimator, moment: &moment::Observed<'_>, at: At) -> Self {
         let mut rows = Rows::default();
         let mut notes: Vec<String> = Vec::new();
         let mut rss = 0;

@@ -10,7 +10,7 @@ use crate::selection::{self, At, Reading, peak_of_rss};
 use crate::text;
 
 /// A moment, with a composition of each process that ran then.
-pub(super) struct Moment<'a> {
+pub(super) struct Observed<'a> {
     pub(super) time: Nanos,
     /// Whether the first half of the samples found it: see [`selection::Moment::Found`].
     pub(super) is_found: bool,
@@ -34,7 +34,7 @@ pub(super) struct OfProcess<'a> {
     pub(super) may_read: bool,
 }
 
-pub(super) fn of(profile: &Profile, at: At) -> Result<Moment<'_>, MemoryError> {
+pub(super) fn of(profile: &Profile, at: At) -> Result<Observed<'_>, MemoryError> {
     let mut all = wholes(profile).peekable();
     if all.peek().is_none() {
         return Err(MemoryError::NotRecorded);
@@ -60,14 +60,14 @@ pub(super) fn of(profile: &Profile, at: At) -> Result<Moment<'_>, MemoryError> {
             .map(|of| of.time)
             .min_by_key(|&other| distance(other, time)),
     };
-    Ok(Moment {
+    Ok(Observed {
         is_found,
         ..at_time(profile, nearest.unwrap_or(time), at == At::End)
     })
 }
 
 /// Several moments, in the order of time, the peak and the end among them.
-pub(super) fn several(profile: &Profile, most: usize) -> Vec<(Moment<'_>, At)> {
+pub(super) fn several(profile: &Profile, most: usize) -> Vec<(Observed<'_>, At)> {
     let mut times: Vec<Nanos> = wholes(profile).map(|of| of.time).collect();
     times.sort_unstable();
     times.dedup();
@@ -89,7 +89,7 @@ pub(super) fn several(profile: &Profile, most: usize) -> Vec<(Moment<'_>, At)> {
     moments
         .map(|time| {
             let is_found = is_found && time == peak;
-            let moment = Moment {
+            let moment = Observed {
                 is_found,
                 ..at_time(profile, time, false)
             };
@@ -148,7 +148,7 @@ fn is_of_forbidden_reads(note: &str) -> bool {
 
 /// The compositions nearest to a time of the processes that ran then. At the `end`: the last one of each process that ran
 /// until then.
-fn at_time(profile: &Profile, time: Nanos, is_end: bool) -> Moment<'_> {
+fn at_time(profile: &Profile, time: Nanos, is_end: bool) -> Observed<'_> {
     let mut processes = Vec::new();
     for (process, of) in profile.process_ids().zip(&profile.processes) {
         let runs = runs(profile, of, time);
@@ -171,7 +171,7 @@ fn at_time(profile: &Profile, time: Nanos, is_end: bool) -> Moment<'_> {
     }
     let readings = profile.memory.iter();
     let peak_rss = readings.filter_map(|of| of.peak_rss.max(of.rss)).max();
-    Moment {
+    Observed {
         time: match &processes[..] {
             [one] => one.composition.time,
             _ => time,

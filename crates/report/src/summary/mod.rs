@@ -7,8 +7,8 @@ mod tables;
 mod time;
 
 pub use processes::ProcessSummary;
-pub use rows::{Row, Sort};
-pub use time::{Time, TimeRow, Unit};
+pub use rows::{Row, RowBytes, Sort};
+pub use time::{RowTime, TimeSummary, Unit};
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::LostKind;
@@ -114,7 +114,7 @@ pub struct Summary {
     /// The same, in allocations.
     pub unlisted_allocations: Estimate,
     /// The rows, largest own bytes first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<Row<RowBytes>>,
     /// Number of rows that [`Summary::truncate`] removed.
     pub rows_left_out: usize,
     /// Own bytes of these rows together.
@@ -123,7 +123,7 @@ pub struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alive_left_out: Option<Estimate>,
     /// Figures from the time samples.
-    pub time: Time,
+    pub time: TimeSummary,
     /// The sums over the rows that were removed.
     #[serde(skip)]
     left_out: ByLifetime,
@@ -269,7 +269,7 @@ impl Summary {
             rows_left_out: first.left_out,
             bytes_left_out: Estimate::exact(0.0),
             alive_left_out: alive_is_known.then(|| Estimate::exact(0.0)),
-            time: Time::of(profile, by),
+            time: TimeSummary::of(profile, by),
             left_out: first.sum_left_out,
             estimator: *estimator,
             of_alive: aggregate.of_alive,
@@ -296,7 +296,7 @@ impl Summary {
         if self.rows.len() > rows {
             for row in self.rows.drain(rows..) {
                 self.rows_left_out += 1;
-                self.left_out.add(&row.own);
+                self.left_out.add(&row.figures.own);
             }
             self.count_left_out();
         }

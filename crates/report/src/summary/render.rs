@@ -4,52 +4,149 @@ use std::fmt::Write;
 
 use nthbyte_profile::meta::{Distances, Method};
 
-use super::{By, Summary};
-use crate::columns::wrap;
+use super::{By, Row, RowBytes, RowTime, Summary};
+use crate::columns::{Column, wrap};
 use crate::estimate::{Estimate, Totals};
 use crate::fold::IMPORT;
+use crate::quantity::{Bytes, Quantity};
 use crate::text::{self, Cut, NARROWEST};
+use crate::time::Time;
 
 /// What is said below a report that shows intervals.
 const INTERVALS: &str = "Intervals are 95 %.";
 
+/// How a summary shows a quantity.
+pub trait Summarized: Quantity {
+    /// The figures of a row.
+    type Figures;
+
+    /// The rows.
+    fn rows(summary: &Summary) -> &[Row<Self::Figures>];
+
+    /// What is said above the table, after what was run.
+    fn head(summary: &Summary) -> Vec<String>;
+
+    /// The columns of the table, with both ends of intervals if it is `wide`. Those that are not always shown have a
+    /// rank; see [`Column`].
+    fn columns(summary: &Summary, wide: bool) -> Vec<Column>;
+
+    /// What is said below a table with so many rows.
+    fn closing(summary: &Summary, rows: usize) -> Vec<String>;
+}
+
+impl Summarized for Bytes {
+    type Figures = RowBytes;
+
+    fn rows(summary: &Summary) -> &[Row<RowBytes>] {
+        &summary.rows
+    }
+
+    fn head(summary: &Summary) -> Vec<String> {
+        let mut head: Vec<String> = summary
+            .selection
+            .conditions()
+            .map(str::to_owned)
+            .into_iter()
+            .collect();
+        head.extend(summary.allocations());
+        head.extend(summary.alive_then());
+        head.extend(summary.resident());
+        if summary.time.samples > 0 {
+            head.push(format!("{} (--time shows them)", summary.time_samples()));
+        }
+        head.extend(summary.collected());
+        head.extend(summary.warnings());
+        head
+    }
+
+    fn columns(summary: &Summary, wide: bool) -> Vec<Column> {
+        summary.columns_of_bytes(wide)
+    }
+
+    fn closing(summary: &Summary, rows: usize) -> Vec<String> {
+        summary.closing(rows)
+    }
+}
+
+impl Summarized for Time {
+    type Figures = RowTime;
+
+    fn rows(summary: &Summary) -> &[Row<RowTime>] {
+        &summary.time.rows
+    }
+
+    fn head(summary: &Summary) -> Vec<String> {
+        let time = &summary.time;
+        let conditions = summary.selection.conditions();
+        let conditions = conditions.map(|of| of.replacen("was allocated", "ran", 1));
+        let mut head: Vec<String> = conditions.into_iter().collect();
+        head.push(summary.time_samples());
+        head.extend(summary.collected());
+        if time.lost > 0 {
+            let lost = text::lost(time.lost, "time sample");
+            let all = text::grouped(time.lost + time.samples);
+            head.push(format!(
+                "! {lost}, of {all}: all times are too short by that part"
+            ));
+        }
+        head.extend(summary.remarks());
+        head
+    }
+
+    fn columns(summary: &Summary, wide: bool) -> Vec<Column> {
+        summary.columns_of_time(wide)
+    }
+
+    fn closing(summary: &Summary, rows: usize) -> Vec<String> {
+        let time = &summary.time;
+        if time.rows.is_empty() {
+            return Vec::new();
+        }
+        let left_out = time.rows_left_out + time.rows.len() - rows;
+        let mut lines = Vec::new();
+        if left_out > 0 {
+            lines.push(summary.more(left_out));
+        }
+        let shown = time.rows[..rows].iter();
+        lines.extend(summary.folded(shown.map(|row| row.name.as_str())));
+        lines.push(INTERVALS.to_owned());
+        lines
+    }
+}
+
 impl Summary {
-    /// The summary as text with lines of at most `width` columns (but at least 60).
+    /// The summary of a quantity as text with lines of at most `width` columns (but at least 60).
     #[must_use]
-    pub fn render(&self, width: usize) -> String {
+    pub fn render<Q: Summarized>(&self, width: usize) -> String {
         let width = width.max(NARROWEST);
         let mut text = String::new();
-        let mut head = vec![self.session()];
-        head.extend(self.selection.conditions().map(str::to_owned));
-        head.extend(self.allocations());
-        head.extend(self.alive_then());
-        head.extend(self.resident());
-        if self.time.samples > 0 {
-            head.push(format!("{} (--time shows them)", self.time_samples()));
-        }
-        head.extend(self.collected());
-        head.extend(self.warnings());
-        for line in head {
+        for line in [self.session()].into_iter().chain(Q::head(self)) {
             wrap(&mut text, &line, width);
         }
         text.push('\n');
-        let rows = match self.rows.is_empty() {
+        let rows = match Q::rows(self).is_empty() {
             true => 0,
-            false => self.table(&mut text, width),
+            false => self.table::<Q>(&mut text, width),
         };
-        for line in self.closing(rows) {
+        for line in Q::closing(self, rows) {
             wrap(&mut text, &line, width);
         }
         text
     }
 
-    /// What is said below a table with so many rows.
+    /// Says how many rows are not shown.
+    fn more(&self, left_out: usize) -> String {
+        let [one, several] = self.by.nouns();
+        let noun = if left_out == 1 { one } else { several };
+        format!("… and {} more {noun}", text::grouped(left_out as u64))
+    }
+
+    /// What is said below a table of bytes with so many rows.
     fn closing(&self, rows: usize) -> Vec<String> {
         let mut lines = Vec::new();
-        let [one, several] = self.by.nouns();
+        let [one, _] = self.by.nouns();
         let left_out = self.rows_left_out + self.rows.len() - rows;
-        let noun = if left_out == 1 { one } else { several };
-        let more = format!("… and {} more {noun}", text::grouped(left_out as u64));
+        let more = self.more(left_out);
         if left_out > 0 && self.left_out.all.samples == 0 {
             let call = if left_out == 1 { "calls" } else { "call" };
             lines.push(format!(
@@ -106,44 +203,6 @@ impl Summary {
         let named = self.folded.iter().filter(|name| shown.contains(name));
         let parts: Vec<String> = named.map(part).collect();
         (!parts.is_empty()).then(|| format!("{} (--all-frames shows it).", parts.join(", ")))
-    }
-
-    /// The summary of the time samples as text, with lines of at most `width` columns (but at
-    /// least 60).
-    #[must_use]
-    pub fn render_time(&self, width: usize) -> String {
-        let width = width.max(NARROWEST);
-        let mut text = String::new();
-        let mut head = vec![self.session()];
-        let conditions = self.selection.conditions();
-        head.extend(conditions.map(|of| of.replacen("was allocated", "ran", 1)));
-        head.push(self.time_samples());
-        head.extend(self.collected());
-        if self.time.lost > 0 {
-            let lost = text::lost(self.time.lost, "time sample");
-            let all = text::grouped(self.time.lost + self.time.samples);
-            head.push(format!(
-                "! {lost}, of {all}: all times are too short by that part"
-            ));
-        }
-        head.extend(self.remarks());
-        for line in head {
-            wrap(&mut text, &line, width);
-        }
-        text.push('\n');
-        if self.time.rows.is_empty() {
-            return text;
-        }
-        self.time_table(&mut text, width);
-        if self.time.rows_left_out > 0 {
-            let _ = writeln!(text, "… and {} more", self.time.rows_left_out);
-        }
-        let shown = self.time.rows.iter();
-        if let Some(line) = self.folded(shown.map(|row| row.name.as_str())) {
-            wrap(&mut text, &line, width);
-        }
-        let _ = writeln!(text, "{INTERVALS}");
-        text
     }
 
     /// Whether blocks are young until a collection, so that some die young and others survive.

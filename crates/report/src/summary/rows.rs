@@ -15,17 +15,32 @@ use crate::estimate::Estimate;
 use crate::fold;
 use crate::inclusive::{ByKey, ByStack, KeyTotals, Sparse, Sum};
 
-/// One row of a summary.
+/// One row of a summary, with figures of bytes or of time.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct Row<F> {
     /// Function, file or type.
     pub name: String,
     /// Source file; empty if there is none.
     pub file: String,
     /// Line: the function's definition, or the line that ran; 0 if there is none.
     pub line: u32,
-    /// Samples that it allocated itself.
+    /// Samples of its own.
     pub samples: u64,
+    /// What they stand for.
+    #[serde(flatten)]
+    pub figures: F,
+}
+
+impl<F> Row<F> {
+    /// Its place among rows of one size.
+    pub(super) fn label(&self) -> (&str, &str, u32) {
+        (&self.name, &self.file, self.line)
+    }
+}
+
+/// The bytes of a row.
+#[derive(Clone, Debug, Serialize)]
+pub struct RowBytes {
     /// Bytes that it allocated itself.
     pub self_bytes: Estimate,
     /// Bytes that it and all it called allocated.
@@ -54,10 +69,10 @@ pub struct Row {
     /// Bytes that it and all it called allocated and that were alive at the moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_alive: Option<Estimate>,
-    /// The sums of its own samples.
     /// With [`By::Process`], the number of the process, which may have several rows: one for each recording.
     #[serde(skip)]
     pub(super) process: usize,
+    /// The sums of its own samples.
     #[serde(skip)]
     pub(super) own: ByLifetime,
 }
@@ -115,7 +130,7 @@ fn largest_first(one: [f64; 3], other: [f64; 3]) -> Ordering {
 
 /// The first rows, and what the others are together.
 pub(super) struct First {
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<Row<RowBytes>>,
     pub(super) left_out: usize,
     pub(super) sum_left_out: ByLifetime,
 }
@@ -172,17 +187,12 @@ pub(super) fn rows(
 /// Candidates beyond those of which rows are made: so many are sorted together.
 const CANDIDATES: usize = 1_000;
 
-fn row(of: Candidate<'_>, aggregate: &Aggregate, alive_is_known: bool) -> Row {
+fn row(of: Candidate<'_>, aggregate: &Aggregate, alive_is_known: bool) -> Row<RowBytes> {
     let whole = aggregate.all.all.bytes.estimate;
     let (estimator, of_alive) = (&aggregate.estimator, &aggregate.of_alive);
     let KeyTotals { own, total } = of.totals;
     let (name, file, line) = of.label;
-    Row {
-        process: of.number,
-        name: name.into_owned(),
-        file: file.to_owned(),
-        line,
-        samples: own.all.samples,
+    let figures = RowBytes {
         self_bytes: estimator.bytes(&own.all),
         total_bytes: estimator.bytes(&total.all),
         // Without bytes, only samples of size 0 have rows.
@@ -197,26 +207,37 @@ fn row(of: Candidate<'_>, aggregate: &Aggregate, alive_is_known: bool) -> Row {
         survivors: estimator.of_bytes(&own.survivors()),
         alive: alive_is_known.then(|| of_alive.of_bytes(&own.alive)),
         total_alive: alive_is_known.then(|| of_alive.of_bytes(&total.alive)),
+        process: of.number,
         own,
+    };
+    Row {
+        name: name.into_owned(),
+        file: file.to_owned(),
+        line,
+        samples: own.all.samples,
+        figures,
     }
 }
 
 /// Sorts rows, largest first.
-pub(super) fn sort(rows: &mut [Row], sort: Sort) {
-    let size = |row: &Row| match sort {
-        Sort::Own => row.self_bytes.estimate,
-        Sort::Total => row.total_bytes.estimate,
-        Sort::Alive => row.own.alive.estimate,
-        Sort::Young => row.died_young.estimate,
-        Sort::Allocs => row.allocations.estimate,
+pub(super) fn sort(rows: &mut [Row<RowBytes>], sort: Sort) {
+    let sizes = |Row { figures, .. }: &Row<RowBytes>| {
+        let first = match sort {
+            Sort::Own => figures.self_bytes.estimate,
+            Sort::Total => figures.total_bytes.estimate,
+            Sort::Alive => figures.own.alive.estimate,
+            Sort::Young => figures.died_young.estimate,
+            Sort::Allocs => figures.allocations.estimate,
+        };
+        [
+            first,
+            figures.self_bytes.estimate,
+            figures.total_bytes.estimate,
+        ]
     };
-    let sizes = |row: &Row| [size(row), row.self_bytes.estimate, row.total_bytes.estimate];
-    fn label(row: &Row) -> (&str, &str, u32) {
-        (&row.name, &row.file, row.line)
-    }
     rows.sort_by(|one, other| {
         let order = largest_first(sizes(one), sizes(other));
-        order.then_with(|| label(one).cmp(&label(other)))
+        order.then_with(|| one.label().cmp(&other.label()))
     });
 }
 

@@ -1,15 +1,17 @@
 //! The tables of a summary for a terminal.
 
-use super::{By, Row, Sort, Summary, TimeRow};
-use crate::columns::{self, Column, named_line, named_place};
+use super::render::Summarized;
+use super::{By, Row, RowBytes, RowTime, Sort, Summary};
+use crate::columns::{self, Column, Label, Named};
 use crate::estimate::Estimate;
-use crate::text::{self, Cut};
+use crate::text;
 
 /// Both ends of an interval are shown (not only `±5%`) if all columns have room beside a label of
 /// this width.
 const LABEL_BESIDE_RANGES: usize = 40;
 
-const TOTAL: &str = "total bytes";
+const TOTAL_BYTES: &str = "total bytes";
+const TOTAL_TIME: &str = "total time";
 
 impl By {
     /// What a row is, in singular and plural.
@@ -25,28 +27,25 @@ impl By {
 }
 
 impl Summary {
-    /// Writes the table of allocations, and returns the number of its rows: those that have no sample of their own are
-    /// left out where the line has no room for their total bytes.
-    pub(super) fn table(&self, text: &mut String, width: usize) -> usize {
-        let mut columns = self.columns(true);
+    /// Writes the table, and returns the number of its rows: those that have no sample of their own are left out where
+    /// the line has no room for the figures of what they called.
+    pub(super) fn table<Q: Summarized>(&self, text: &mut String, width: usize) -> usize {
+        let mut columns = Q::columns(self, true);
         if columns::left_for_label(&columns, width) < LABEL_BESIDE_RANGES {
-            columns = self.columns(false);
+            columns = Q::columns(self, false);
         }
         let mut columns = columns::fitting(columns, width);
-        let mut rows = self.rows.len();
-        if self.has_totals() && !columns.iter().any(|column| column.heading == TOTAL) {
-            rows = self.rows.iter().filter(|row| row.samples > 0).count();
+        let all = Q::rows(self);
+        let mut rows = all.len();
+        let is_total = |column: &Column| [TOTAL_BYTES, TOTAL_TIME].contains(&column.heading);
+        if self.has_totals() && !columns.iter().any(is_total) {
+            rows = all.iter().filter(|row| row.samples > 0).count();
             columns
                 .iter_mut()
                 .for_each(|column| column.cells.truncate(rows));
         }
         let [heading, _] = self.by.nouns();
-        columns::table(text, width, columns, heading, |row, left| {
-            let Row {
-                name, file, line, ..
-            } = &self.rows[row];
-            self.label(name, file, *line, left)
-        });
+        columns::table(text, width, columns, heading, |row| self.label(&all[row]));
         rows
     }
 
@@ -56,13 +55,13 @@ impl Summary {
     }
 
     /// The columns of the table. Those that are not always shown have a rank; see [`Column`].
-    fn columns(&self, wide: bool) -> Vec<Column> {
-        let bytes = |heading, rank, figure: &dyn Fn(&Row) -> Estimate| {
+    pub(super) fn columns_of_bytes(&self, wide: bool) -> Vec<Column> {
+        let bytes = |heading, rank, figure: &dyn Fn(&Row<RowBytes>) -> Estimate| {
             let rows = self.rows.iter();
             let cells = rows.map(|row| self.show(&figure(row), wide)).collect();
             Column::new(heading, rank, cells)
         };
-        let other = |heading, rank, figure: &dyn Fn(&Row) -> String| {
+        let other = |heading, rank, figure: &dyn Fn(&Row<RowBytes>) -> String| {
             Column::new(heading, rank, self.rows.iter().map(figure).collect())
         };
         let is_of_processes = self.by == By::Process;
@@ -72,40 +71,42 @@ impl Summary {
             "own bytes"
         };
         let mut columns = vec![
-            bytes(own, None, &|row| row.self_bytes),
-            other("share", Some(1), &|row| text::percent(row.share)),
+            bytes(own, None, &|row| row.figures.self_bytes),
+            other("share", Some(1), &|row| text::percent(row.figures.share)),
         ];
         if self.has_totals() {
-            columns.push(bytes(TOTAL, Some(2), &|row| row.total_bytes));
+            columns.push(bytes(TOTAL_BYTES, Some(2), &|row| row.figures.total_bytes));
         }
         let mut survived = None;
         if self.knows_what_is_alive() {
-            columns.push(bytes("alive", None, &|row| row.alive.unwrap_or_default()));
+            columns.push(bytes("alive", None, &|row| {
+                row.figures.alive.unwrap_or_default()
+            }));
             survived = Some(if is_of_processes { 6 } else { 3 });
         }
         if is_of_processes {
-            let process = |row: &Row| self.of_process(row);
+            let process = |row: &Row<RowBytes>| self.of_process(row);
             columns.push(other("peak RSS", Some(3), &|row| process(row).0));
             columns.push(other("ran", Some(2), &|row| process(row).1));
         }
         if self.has_collector() {
-            columns.push(bytes("survived", survived, &|row| row.survivors));
+            columns.push(bytes("survived", survived, &|row| row.figures.survivors));
         }
         columns.push(other("allocs", Some(4), &|row| {
-            text::count(row.allocations.estimate)
+            text::count(row.figures.allocations.estimate)
         }));
         if self.has_collector() {
             columns.push(other("young", Some(5), &|row| {
-                if row.self_bytes.estimate == 0.0 {
+                if row.figures.self_bytes.estimate == 0.0 {
                     return String::new();
                 }
-                text::percent(row.died_young.estimate / row.self_bytes.estimate)
+                text::percent(row.figures.died_young.estimate / row.figures.self_bytes.estimate)
             }));
         }
         // The column that says why a row stands where it does is always shown.
         let sorted_by = match self.sorted_by {
             Sort::Own | Sort::Alive => None,
-            Sort::Total => Some(TOTAL),
+            Sort::Total => Some(TOTAL_BYTES),
             Sort::Young => Some("young"),
             Sort::Allocs => Some("allocs"),
         };
@@ -118,8 +119,8 @@ impl Summary {
     }
 
     /// The largest resident set of a process, and when and how long it ran.
-    fn of_process(&self, row: &Row) -> (String, String) {
-        let Some(process) = self.processes.get(row.process) else {
+    fn of_process(&self, row: &Row<RowBytes>) -> (String, String) {
+        let Some(process) = self.processes.get(row.figures.process) else {
             return Default::default();
         };
         let rss = process.peak_rss.map(|rss| text::bytes(rss as f64));
@@ -131,43 +132,37 @@ impl Summary {
         (rss.unwrap_or_default(), ran)
     }
 
-    /// Writes the table of time samples.
-    pub(super) fn time_table(&self, text: &mut String, width: usize) {
-        let mut columns = self.time_columns(true);
-        if columns::left_for_label(&columns, width) < LABEL_BESIDE_RANGES {
-            columns = self.time_columns(false);
-        }
-        let [heading, _] = self.by.nouns();
-        columns::table(text, width, columns, heading, |row, left| {
-            let TimeRow {
-                name, file, line, ..
-            } = &self.time.rows[row];
-            self.label(name, file, *line, left)
-        });
-    }
-
-    fn time_columns(&self, wide: bool) -> Vec<Column> {
+    /// The same of time samples.
+    pub(super) fn columns_of_time(&self, wide: bool) -> Vec<Column> {
         let clock = self.time.clock();
-        let column = |heading, rank, figure: &dyn Fn(&TimeRow) -> String| {
+        let column = |heading, rank, figure: &dyn Fn(&Row<RowTime>) -> String| {
             Column::new(heading, rank, self.time.rows.iter().map(figure).collect())
         };
         vec![
-            column("own time", None, &|row| clock.show(&row.self_time, wide)),
-            column("share", Some(1), &|row| text::percent(row.share)),
-            column("total time", Some(2), &|row| {
-                clock.show(&row.total_time, wide)
+            column("own time", None, &|row| {
+                clock.show(&row.figures.self_time, wide)
+            }),
+            column("share", Some(1), &|row| text::percent(row.figures.share)),
+            column(TOTAL_TIME, Some(2), &|row| {
+                clock.show(&row.figures.total_time, wide)
             }),
             column("samples", Some(3), &|row| text::grouped(row.samples)),
         ]
     }
 
-    /// The label of a row: its name, and its place in the source if there is room.
-    fn label(&self, name: &str, file: &str, line: u32, left: usize) -> String {
+    fn label<'a, F>(&self, row: &'a Row<F>) -> Label<'a> {
+        let (name, file, line) = row.label();
+        let place = Named {
+            name,
+            file,
+            line,
+            more: "".into(),
+        };
         match self.by {
-            By::Type | By::Process => text::fit(name, left, Cut::Middle),
-            By::File => columns::path(name, "", left),
-            By::Function => named_place(name, file, line, "", left),
-            By::Line => named_line(name, file, line, left),
+            By::Type | By::Process => Label::Name(name.into()),
+            By::File => Label::File(name),
+            By::Function => Label::Function(place),
+            By::Line => Label::Line(place),
         }
     }
 }

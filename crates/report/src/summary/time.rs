@@ -4,15 +4,15 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::LostKind;
 use serde::Serialize;
 
-use super::rows::{Label, by_frame};
+use super::rows::{Label, Row, by_frame};
 use super::{By, processes};
 use crate::estimate::Estimate;
 use crate::inclusive::KeyTotals;
-use crate::time::{self, Clock, TimeTotals};
+use crate::time::{self, Time, TimeTotals};
 
 /// Figures from the time samples of a profile. There are no rows by type: time samples have none.
 #[derive(Clone, Debug, Serialize)]
-pub struct Time {
+pub struct TimeSummary {
     /// Number of time samples.
     pub samples: u64,
     /// Number of time samples that the agent had to drop.
@@ -27,11 +27,11 @@ pub struct Time {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gil_held: Option<f64>,
     /// The rows, largest own time first.
-    pub rows: Vec<TimeRow>,
+    pub rows: Vec<Row<RowTime>>,
     /// Number of rows that [`Summary::truncate`](super::Summary::truncate) removed.
     pub rows_left_out: usize,
     #[serde(skip)]
-    clock: Clock,
+    clock: Time,
 }
 
 /// The unit of times.
@@ -44,17 +44,9 @@ pub enum Unit {
     Samples,
 }
 
-/// A row of time samples.
+/// The time of a row.
 #[derive(Clone, Debug, Serialize)]
-pub struct TimeRow {
-    /// Function or file.
-    pub name: String,
-    /// Source file; empty if there is none.
-    pub file: String,
-    /// Line: the function's definition, or the line that ran; 0 if there is none.
-    pub line: u32,
-    /// Samples in its own code.
-    pub samples: u64,
+pub struct RowTime {
     /// Samples in it and in what it called.
     pub total_samples: u64,
     /// Time in its own code.
@@ -65,9 +57,9 @@ pub struct TimeRow {
     pub share: f64,
 }
 
-impl Time {
+impl TimeSummary {
     pub(super) fn of(profile: &Profile, by: By) -> Self {
-        let clock = Clock::of(profile);
+        let clock = Time::new(profile);
         let lost = profile.lost.iter();
         let lost = lost.filter(|(kind, _)| *kind == LostKind::CpuSamples);
         Self {
@@ -95,7 +87,7 @@ impl Time {
         self.rows.truncate(rows);
     }
 
-    pub(super) fn clock(&self) -> Clock {
+    pub(super) fn clock(&self) -> Time {
         self.clock
     }
 }
@@ -117,32 +109,34 @@ fn gil_held(profile: &Profile) -> Option<f64> {
     (!known.is_empty()).then(|| held as f64 / known.len() as f64)
 }
 
-fn rows(profile: &Profile, clock: &Clock, by: By) -> Vec<TimeRow> {
+fn rows(profile: &Profile, clock: &Time, by: By) -> Vec<Row<RowTime>> {
     let processes = time::processes(profile);
     let labelled = match by {
         By::Process => processes::labelled(profile, &processes),
         _ => by_frame(profile, time::stacks(profile), by),
     };
-    let row =
-        |(_, (name, file, line), totals): (usize, Label<'_>, KeyTotals<TimeTotals>)| TimeRow {
-            name: name.into_owned(),
-            file: file.to_owned(),
-            line,
-            samples: totals.own.samples,
+    let row = |(_, label, totals): (usize, Label<'_>, KeyTotals<TimeTotals>)| {
+        let (name, file, line) = label;
+        let figures = RowTime {
             total_samples: totals.total.samples,
             self_time: clock.time(totals.own.time),
             total_time: clock.time(totals.total.time),
             share: clock.share(totals.own.time),
         };
-    let seen = labelled.filter(|(_, _, totals)| totals.total.samples > 0);
-    let mut rows: Vec<TimeRow> = seen.map(row).collect();
-    rows.sort_by(|one, other| {
-        let size = |row: &TimeRow| (row.samples, row.total_samples);
-        fn label(row: &TimeRow) -> (&str, &str, u32) {
-            (&row.name, &row.file, row.line)
+        Row {
+            name: name.into_owned(),
+            file: file.to_owned(),
+            line,
+            samples: totals.own.samples,
+            figures,
         }
+    };
+    let seen = labelled.filter(|(_, _, totals)| totals.total.samples > 0);
+    let mut rows: Vec<Row<RowTime>> = seen.map(row).collect();
+    rows.sort_by(|one, other| {
+        let size = |row: &Row<RowTime>| (row.samples, row.figures.total_samples);
         let largest_first = size(other).cmp(&size(one));
-        largest_first.then_with(|| label(one).cmp(&label(other)))
+        largest_first.then_with(|| one.label().cmp(&other.label()))
     });
     rows
 }
