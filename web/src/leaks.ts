@@ -3,7 +3,7 @@
 import { type Axes, type Point, chart } from "./chart.ts";
 import { curvePoints } from "./curve.ts";
 import { unpacked } from "./data.ts";
-import { binaryTicks, bytes, clipped, grouped, percent, rate, seconds, visible } from "./format.ts";
+import { binaryTicks, bytes, clipped, grouped, ofAxis, percent, rate, seconds, visible } from "./format.ts";
 import { toggleTheme } from "./theme.ts";
 
 interface Estimate {
@@ -110,8 +110,8 @@ function live(curve: number[], duration: number, weight: number, label: string):
   const last = points.at(-1)!;
   const title = weight > 0 ? "Alive, with its 95 % interval" : "Alive";
   return figure(title, points, {
-    x: seconds,
-    y: bytes,
+    x: (time) => ofAxis(seconds(time)),
+    y: (size) => ofAxis(bytes(size)),
     ticks: binaryTicks,
     label: `Live bytes of ${label} over ${seconds(duration)}: ${bytes(last.y)} at the end`,
   });
@@ -121,7 +121,7 @@ function survival(finding: Finding, label: string): HTMLElement {
   const points = finding.survival.map(({ age_nanos, share }) => ({ x: age_nanos / 1e9, y: share, low: share, high: share }));
   const whole = [{ x: 0, y: 1, low: 1, high: 1 }, ...points];
   return figure("Share of its bytes that lives longer than an age", whole, {
-    x: seconds,
+    x: (time) => ofAxis(seconds(time)),
     y: (share) => percent(share, 1),
     ticks: () => [0.25, 0.5, 0.75, 1],
     most: 1,
