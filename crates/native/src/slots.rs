@@ -103,12 +103,12 @@ struct Known {
     defined_again: [bool; FUNCTIONS],
 }
 
-struct Shared(UnsafeCell<Known>);
+struct TurnCell(UnsafeCell<Known>);
 
 // SAFETY: only the thread that has the turn uses it.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for TurnCell {}
 
-static KNOWN: Shared = Shared(UnsafeCell::new(Known {
+static KNOWN: TurnCell = TurnCell(UnsafeCell::new(Known {
     done: [0; REMEMBERED],
     defined_again: [false; FUNCTIONS],
 }));

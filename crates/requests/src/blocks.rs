@@ -57,9 +57,9 @@ pub struct Found {
 
 /// The place of a block that was added, until its free.
 #[derive(Clone, Copy)]
-pub struct Place<'a>(&'a Slot);
+pub struct BlockEntry<'a>(&'a Slot);
 
-impl Place<'_> {
+impl BlockEntry<'_> {
     /// Sets the token of the block's sample. The block is still the calling thread's alone.
     pub fn set_token(self, token: u64) {
         self.0.token.store(token, Relaxed);
@@ -84,7 +84,7 @@ impl Blocks {
 
     /// Adds a block, with the token of its sample and a number of the caller's own. `None` if there is no memory. The block
     /// was not added before, or was removed.
-    pub fn insert(&self, block: *mut c_void, token: u64, detail: usize) -> Option<Place<'_>> {
+    pub fn insert(&self, block: *mut c_void, token: u64, detail: usize) -> Option<BlockEntry<'_>> {
         self.pages.add(block);
         let place = self.insert_counted(block, token, detail);
         if place.is_none() {
@@ -93,7 +93,12 @@ impl Blocks {
         place
     }
 
-    fn insert_counted(&self, block: *mut c_void, token: u64, detail: usize) -> Option<Place<'_>> {
+    fn insert_counted(
+        &self,
+        block: *mut c_void,
+        token: u64,
+        detail: usize,
+    ) -> Option<BlockEntry<'_>> {
         let key = block as usize;
         for number in 0..TABLES {
             // Only the newest table is filled, or the next one.
@@ -112,7 +117,7 @@ impl Blocks {
                     slot.token.store(token, Relaxed);
                     slot.detail.store(detail, Relaxed);
                     slot.key.store(key, Release);
-                    return Some(Place(slot));
+                    return Some(BlockEntry(slot));
                 }
             }
         }

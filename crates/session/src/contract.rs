@@ -92,11 +92,11 @@ pub enum Placed {
     /// Both are known.
     Now(ThreadId, NodeId),
     /// The stack is completed by [`complete`](crate::native::complete). Only if [`may_wait`](crate::native::may_wait) has allowed it.
-    Later(ThreadId, Box<dyn Unfinished>),
+    Later(ThreadId, Box<dyn UnfinishedStack>),
 }
 
 /// What a host keeps of a stack.
-pub trait Unfinished: Send {
+pub trait UnfinishedStack: Send {
     /// Whether what the stack needs is known by now. Stacks are completed in the order in which they were kept: one that is
     /// ready waits for those before it.
     fn is_ready(&self, recording: &mut Recording<'_>) -> bool;

@@ -21,7 +21,7 @@ const LONGEST: usize = 512;
 
 constant! {
     /// The page of this process's family. It takes memory only when a child is missing.
-    static SHARED: AtomicPtr<Shared> = AtomicPtr::new(null_mut());
+    static SHARED: AtomicPtr<FamilyCounts> = AtomicPtr::new(null_mut());
 }
 constant! {
     /// The process whose end says it.
@@ -31,7 +31,7 @@ constant! {
 /// Whether an interpreter with its own GIL ran in this process during the session.
 static INTERPRETERS: AtomicBool = AtomicBool::new(false);
 
-struct Shared {
+struct FamilyCounts {
     /// Children without a file.
     children: AtomicU32,
     /// Whether a child writes the reason, or has written it.
@@ -46,8 +46,17 @@ pub(crate) fn begin() {
     INTERPRETERS.store(false, Relaxed);
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-    // SAFETY: new pages, which are zero: a valid `Shared`.
-    let mapped = unsafe { libc::mmap(null_mut(), size_of::<Shared>(), protection, flags, -1, 0) };
+    // SAFETY: new pages, which are zero: a valid `FamilyCounts`.
+    let mapped = unsafe {
+        libc::mmap(
+            null_mut(),
+            size_of::<FamilyCounts>(),
+            protection,
+            flags,
+            -1,
+            0,
+        )
+    };
     let page = if mapped == libc::MAP_FAILED {
         null_mut()
     } else {
@@ -57,7 +66,7 @@ pub(crate) fn begin() {
     if !before.is_null() {
         // That of an earlier session, or of the parent's, whose children have it too.
         // SAFETY: it was mapped above, with this size, and no session of this process uses it any more.
-        unsafe { libc::munmap(before.cast(), size_of::<Shared>()) };
+        unsafe { libc::munmap(before.cast(), size_of::<FamilyCounts>()) };
     }
 }
 

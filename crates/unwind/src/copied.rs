@@ -41,7 +41,7 @@ impl<'a> Known<'a> {
 }
 
 /// A walk that is completed later, by [`Unwinder::resume`](crate::Unwinder::resume).
-pub struct Unfinished {
+pub struct UnfinishedWalk {
     pub(crate) unknown: Unknown,
     pub(crate) frames: Vec<Frame>,
     /// If it is a walk of an interrupted thread: whether part of its stack was not copied.
@@ -54,7 +54,7 @@ pub struct Unfinished {
     pub(crate) look: u64,
 }
 
-impl Unfinished {
+impl UnfinishedWalk {
     /// Copies the stack from `unknown` on. `last` are the parts of the last copy. `words` is room to read
     /// into: the stack of a program's thread may be small. `None` if there is no memory for it.
     pub(crate) fn copy(

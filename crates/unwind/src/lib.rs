@@ -79,7 +79,7 @@ mod walk_stack;
 mod walker;
 
 #[cfg(target_arch = "x86_64")]
-pub use copied::Unfinished;
+pub use copied::UnfinishedWalk;
 #[cfg(target_arch = "x86_64")]
 pub use frame::{Frame, MAX_DEPTH};
 #[cfg(target_arch = "x86_64")]
@@ -89,6 +89,6 @@ pub use upkeep::{begin, begin_in_program, is_possible, keep_up, unwinder};
 pub use walker::Unwinder;
 #[cfg(not(target_arch = "x86_64"))]
 pub use walker::{
-    Frame, Interrupted, MAX_DEPTH, Registers, Unfinished, begin, begin_in_program, is_possible,
+    Frame, Interrupted, MAX_DEPTH, Registers, UnfinishedWalk, begin, begin_in_program, is_possible,
     keep_up, prepare, unwinder,
 };

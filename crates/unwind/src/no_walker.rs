@@ -23,7 +23,7 @@ pub struct Frame {
 pub enum Unwinder {}
 
 /// There is none on this processor.
-pub enum Unfinished {}
+pub enum UnfinishedWalk {}
 
 /// What a walk of an interrupted thread begins with. There is none on this processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub const unsafe fn unwinder() -> Option<&'static mut Unwinder> {
     None
 }
 
-impl native::Unfinished for Unfinished {
+impl native::UnfinishedStack for UnfinishedWalk {
     fn is_ready(&self, _recording: &mut Recording<'_>) -> bool {
         match *self {}
     }
@@ -120,12 +120,12 @@ impl native::Unfinished for Unfinished {
 
 impl Unwinder {
     /// What is needed to complete the last walk.
-    pub const fn unfinished(&mut self, _recording: &mut Recording<'_>) -> Option<Unfinished> {
+    pub const fn unfinished(&mut self, _recording: &mut Recording<'_>) -> Option<UnfinishedWalk> {
         match *self {}
     }
 
     /// Completes a walk.
-    pub const fn resume(&mut self, _walk: &Unfinished) {
+    pub const fn resume(&mut self, _walk: &UnfinishedWalk) {
         match *self {}
     }
 
@@ -158,7 +158,7 @@ impl Unwinder {
         &mut self,
         _at: &Interrupted,
         _recording: &mut Recording<'_>,
-    ) -> Option<Unfinished> {
+    ) -> Option<UnfinishedWalk> {
         match *self {}
     }
 

@@ -20,7 +20,7 @@ use nthbyte_profile::event::{LostKind, NodeId};
 use nthbyte_session::{Recording, RecordingCell, Session, guarded, native, record_now};
 
 use crate::bounds;
-use crate::copied::Unfinished;
+use crate::copied::UnfinishedWalk;
 use crate::looks;
 use crate::modules::Modules;
 use crate::walker::Unwinder;
@@ -200,7 +200,7 @@ fn with_watch<T>(work: impl FnOnce(&mut Option<Watch>) -> T) -> Option<T> {
     Some(result)
 }
 
-impl native::Unfinished for Unfinished {
+impl native::UnfinishedStack for UnfinishedWalk {
     fn is_ready(&self, _: &mut Recording<'_>) -> bool {
         // SAFETY: there is a recording, and this is the only use of the unwinder in this thread.
         unsafe { unwinder() }.is_none_or(|unwinder| unwinder.knows(self))

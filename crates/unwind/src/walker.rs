@@ -10,7 +10,7 @@ use nthbyte_profile::event::{Code, CodeId, FrameKind, Lines, Node, NodeId, Threa
 use nthbyte_session::native::{Placed, may_wait};
 use nthbyte_session::{Epoch, PerEpoch, Recording};
 
-use crate::copied::{Part, Unfinished};
+use crate::copied::{Part, UnfinishedWalk};
 use crate::frame::{Cut, Frame, MAX_DEPTH, Unknown};
 use crate::interrupted::Interrupted;
 use crate::looks;
@@ -87,7 +87,7 @@ impl Unwinder {
 
     /// Whether what a walk has met is known, as far as it can be: all of it already, or after a look that began after the
     /// walk.
-    pub(crate) fn knows(&mut self, walk: &Unfinished) -> bool {
+    pub(crate) fn knows(&mut self, walk: &UnfinishedWalk) -> bool {
         walk.look < self.look || self.go_on(walk)
     }
 
@@ -163,12 +163,12 @@ impl Unwinder {
         &mut self,
         at: &Interrupted<'_>,
         recording: &mut Recording<'_>,
-    ) -> Option<Unfinished> {
+    ) -> Option<UnfinishedWalk> {
         let unknown = self.wanted.take()?;
         if !may_wait(recording) {
             return None;
         }
-        let copy = Unfinished::of_interrupted(unknown, &self.frames, at, &mut self.kept);
+        let copy = UnfinishedWalk::of_interrupted(unknown, &self.frames, at, &mut self.kept);
         recording.wake_writer();
         copy
     }
@@ -176,13 +176,13 @@ impl Unwinder {
     /// What is needed to complete the last walk once its modules are known. `None` if they are, or if no sample can wait
     /// now.
     #[must_use]
-    pub fn unfinished(&mut self, recording: &mut Recording<'_>) -> Option<Unfinished> {
+    pub fn unfinished(&mut self, recording: &mut Recording<'_>) -> Option<UnfinishedWalk> {
         let unknown = self.wanted.take()?;
         if !may_wait(recording) {
             return None;
         }
         let memory = (*self.memory.of(recording.epoch()))?;
-        let copy = Unfinished::copy(
+        let copy = UnfinishedWalk::copy(
             unknown,
             &self.frames,
             self.main_end,
@@ -195,7 +195,7 @@ impl Unwinder {
     }
 
     /// Completes a walk of any thread from what was kept of it.
-    pub fn resume(&mut self, walk: &Unfinished) {
+    pub fn resume(&mut self, walk: &UnfinishedWalk) {
         let place = walk.unknown.place;
         let part = place >> UNKNOWN_SHIFT;
         if self.modules.find(place, 0).is_none()
@@ -209,7 +209,7 @@ impl Unwinder {
 
     /// Fills `frames` with those of a walk of any thread, from what was kept of it. Returns whether all of them are in known
     /// modules.
-    fn go_on(&mut self, walk: &Unfinished) -> bool {
+    fn go_on(&mut self, walk: &UnfinishedWalk) -> bool {
         self.frames.clear();
         self.frames.extend_from_slice(&walk.frames);
         let mut is_missing = false;

@@ -22,7 +22,7 @@ use crate::sampling::attributes;
 const MODULE: &CStr = c"nthbyte._operations";
 
 /// Where an object stores the address of its memory.
-enum Place {
+enum AddressIn {
     /// In the field at this offset.
     Field(usize),
     /// Where the object stores the values of its attributes.
@@ -31,9 +31,9 @@ enum Place {
 
 /// The variables of the operations, where their objects store the address of their memory, the domain and the name of
 /// that memory.
-fn kinds(layout: &Layout) -> [(&CStr, Place, Domain, &'static str); 6] {
+fn kinds(layout: &Layout) -> [(&CStr, AddressIn, Domain, &'static str); 6] {
     let at = layout.containers;
-    let field = Place::Field;
+    let field = AddressIn::Field;
     [
         (c"lists", field(at.list_items), Domain::Memory, "list items"),
         (c"sets", field(at.set_table), Domain::Memory, "set table"),
@@ -57,7 +57,7 @@ fn kinds(layout: &Layout) -> [(&CStr, Place, Domain, &'static str); 6] {
         ),
         (
             c"instances",
-            Place::Values,
+            AddressIn::Values,
             Domain::Memory,
             "instance attributes",
         ),
@@ -130,12 +130,12 @@ impl AllocationSites {
             for at in 0..objects.tuple_length()? {
                 let object = objects.element(at)?;
                 let found = match place {
-                    Place::Field(offset) => {
+                    AddressIn::Field(offset) => {
                         // SAFETY: the object is live, and of a type that has a word there.
                         let memory = unsafe { field::<usize>(object.address(), offset) };
                         seen.iter().rfind(|seen| seen.block == memory)
                     }
-                    Place::Values => attributes::separate_values(layout, object.address())
+                    AddressIn::Values => attributes::separate_values(layout, object.address())
                         .and_then(|values| seen.iter().rfind(|seen| seen.holds(values))),
                 };
                 if let Some(seen) = found

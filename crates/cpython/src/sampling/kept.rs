@@ -2,7 +2,7 @@
 
 use nthbyte_profile::event::{FrameKind, Node, NodeId};
 use nthbyte_session::{Appearance, Recording, native};
-use nthbyte_unwind::Unfinished;
+use nthbyte_unwind::UnfinishedWalk;
 
 use crate::sampling::merge::{Mark, Piece, merge};
 
@@ -12,7 +12,7 @@ pub const GAP_NOTE: &str = "(native frames not known)";
 /// A stack whose native frames are found later. Its Python frames need not exist any more then.
 pub struct Kept {
     /// What is kept of the native stack.
-    pub walk: Unfinished,
+    pub walk: UnfinishedWalk,
     /// The Python frames, innermost first: how each appears, and where it is in its code object.
     pub python: Vec<(Appearance, u32)>,
     /// Where they belong.
@@ -25,7 +25,7 @@ pub struct Kept {
     pub has_gaps: bool,
 }
 
-impl native::Unfinished for Kept {
+impl native::UnfinishedStack for Kept {
     fn is_ready(&self, recording: &mut Recording<'_>) -> bool {
         self.walk.is_ready(recording)
     }

@@ -16,7 +16,7 @@ use crate::sampling::data_stack::{Chunks, Cursor, Passed, Reader};
 use crate::sampling::kept::Kept;
 use crate::sampling::merge::{Mark, MarkKind, Piece, merge};
 use nthbyte_session::{Epoch, PerEpoch, Recording};
-use nthbyte_unwind::{Unfinished, Unwinder};
+use nthbyte_unwind::{UnfinishedWalk, Unwinder};
 
 /// The largest number of recorded frames of a stack. A deeper stack keeps its innermost frames, and a note replaces the
 /// others.
@@ -84,7 +84,7 @@ struct Walk {
 pub struct Walker {
     reader: Reader,
     walk: Walk,
-    placed: PerEpoch<Placed>,
+    placed: PerEpoch<LastStack>,
     /// The Python frames of a walk, while they are merged with native ones.
     python: Vec<Seen>,
     /// [`Unwinder::generation`] at the last walk.
@@ -139,7 +139,7 @@ impl Walker {
         codes: &Codes,
         epoch: Epoch,
     ) -> Option<End> {
-        let placed = self.placed.of_or_begin(epoch, Placed::clear);
+        let placed = self.placed.of_or_begin(epoch, LastStack::clear);
         // SAFETY: by the contract.
         unsafe {
             let known = placed.chunks.unchanged(layout, self.reader, thread);
@@ -204,7 +204,7 @@ impl Walker {
         thread: usize,
         codes: &mut Codes,
         recording: &mut Recording<'_>,
-        walk: Unfinished,
+        walk: UnfinishedWalk,
     ) -> Option<Kept> {
         // SAFETY: by the contract.
         let end = unsafe { self.walk.run::<true>(layout, thread, codes, None)? };
@@ -245,10 +245,10 @@ impl Walker {
         mut unwinder: Option<&mut Unwinder>,
     ) -> Option<NodeId> {
         // The vectors keep their memory.
-        let placed = self.placed.of_or_begin(recording.epoch(), Placed::clear);
+        let placed = self.placed.of_or_begin(recording.epoch(), LastStack::clear);
         // SAFETY: the thread has not run since the walk.
         unsafe { placed.take(&self.walk, end, self.reader)? };
-        let Placed {
+        let LastStack {
             frames,
             nodes,
             is_cut,
@@ -481,7 +481,7 @@ fn cut_node(recording: &mut Recording<'_>) -> Option<NodeId> {
 
 /// The last stack, outermost frame first.
 #[derive(Default)]
-struct Placed {
+struct LastStack {
     frames: Vec<Seen>,
     /// The nodes of the frames; fewer if there was no room for some.
     nodes: Vec<NodeId>,
@@ -490,7 +490,7 @@ struct Placed {
     chunks: Chunks,
 }
 
-impl Placed {
+impl LastStack {
     fn clear(&mut self) {
         self.frames.clear();
         self.nodes.clear();

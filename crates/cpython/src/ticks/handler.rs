@@ -21,11 +21,11 @@ use crate::api::Api;
 use crate::layout::Layout;
 
 /// Reads the program's memory. Only the handler that holds the lock of the ticks uses it.
-struct Memory(UnsafeCell<Option<CachedProbe>>);
+struct ProbeCell(UnsafeCell<Option<CachedProbe>>);
 // SAFETY: see the type; `prepare` runs while no handler stores ticks.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for ProbeCell {}
 
-static MEMORY: Memory = Memory(UnsafeCell::new(None));
+static MEMORY: ProbeCell = ProbeCell(UnsafeCell::new(None));
 
 /// Whether ticks have the stack of native code.
 static WITH_NATIVE: AtomicBool = AtomicBool::new(false);

@@ -39,12 +39,12 @@ struct Scratch {
 }
 
 /// The one scratch, for the thread that has a recording.
-struct Shared(UnsafeCell<Scratch>);
+struct ScratchCell(UnsafeCell<Scratch>);
 
 // SAFETY: only the thread with a recording uses the content, and there is one recording at a time.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for ScratchCell {}
 
-static SCRATCH: Shared = Shared(UnsafeCell::new(Scratch {
+static SCRATCH: ScratchCell = ScratchCell(UnsafeCell::new(Scratch {
     bytes: [0; LOOKED_AT],
     walked: [[0; 8]; MOST_WORDS],
     memory: None,

@@ -7,9 +7,9 @@
 
 use nthbyte_host::process::Probe;
 use nthbyte_profile::event::{Code, FrameKind, LabelSetId, Lines, Node, NodeId};
-use nthbyte_session::ticks::{Place, Tick};
+use nthbyte_session::ticks::{Tick, TickSamples};
 use nthbyte_session::{Appearance, Recording};
-use nthbyte_unwind::{Interrupted, Registers, Unfinished};
+use nthbyte_unwind::{Interrupted, Registers, UnfinishedWalk};
 
 use super::words::{NO_POSITION, Word, bits};
 use crate::api::Api;
@@ -104,7 +104,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// The place of a tick. `None` if its stack cannot be right, or if there is no room.
-    pub fn place(&mut self, recording: &mut Recording<'_>, tick: &Tick<'_>) -> Option<Place> {
+    pub fn place(&mut self, recording: &mut Recording<'_>, tick: &Tick<'_>) -> Option<TickSamples> {
         let samples = u32::try_from(tick.word & bits::SAMPLES).unwrap_or(1);
         let place = self.place_of(recording, tick, samples);
         if place.is_none() {
@@ -120,16 +120,16 @@ impl<'a> Resolver<'a> {
         recording: &mut Recording<'_>,
         tick: &Tick<'_>,
         samples: u32,
-    ) -> Option<Place> {
+    ) -> Option<TickSamples> {
         if tick.word & bits::IS_INSIDE != 0 {
-            return Some(Place {
+            return Some(TickSamples {
                 samples,
-                ..Place::inside(recording)?
+                ..TickSamples::inside(recording)?
             });
         }
         let stack = self.stack(recording, tick)?;
         let labels = self.labels(recording, tick.word & bits::HAS_GIL != 0)?;
-        let place = |stack| Place {
+        let place = |stack| TickSamples {
             stack,
             labels,
             samples,
@@ -250,7 +250,7 @@ impl<'a> Resolver<'a> {
         &self,
         recording: &mut Recording<'_>,
         word: u64,
-        walk: Unfinished,
+        walk: UnfinishedWalk,
     ) -> Option<Box<Kept>> {
         let mut python = Vec::new();
         python.try_reserve_exact(self.python.len()).ok()?;

@@ -8,7 +8,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::hint::black_box;
 
 use nthbyte_host::keep_errno;
-use nthbyte_requests::blocks::{BLOCKS, Place};
+use nthbyte_requests::blocks::{BLOCKS, BlockEntry};
 use nthbyte_requests::{Thread, sampler};
 use nthbyte_session::native::{self, NOT_INTERESTED};
 
@@ -76,7 +76,7 @@ unsafe fn new_block<A: GlobalAlloc>(
     inner: &A,
     layout: Layout,
     way: Way,
-) -> Option<(*mut u8, Place<'static>)> {
+) -> Option<(*mut u8, BlockEntry<'static>)> {
     let (asked, detail) = marks::of_sample(layout)?;
     // SAFETY: the size is not smaller than that of the program's request, and the block was never used.
     unsafe {
@@ -93,7 +93,7 @@ unsafe fn new_block<A: GlobalAlloc>(
     None
 }
 
-fn insert(block: *mut u8, detail: usize) -> Option<Place<'static>> {
+fn insert(block: *mut u8, detail: usize) -> Option<BlockEntry<'static>> {
     // An earlier block at this address was freed by other means.
     if let Some(stale) = BLOCKS.remove(block.cast()) {
         report_freed(stale.token);
@@ -181,7 +181,7 @@ unsafe fn resize<A: GlobalAlloc>(
     layout: Layout,
     new_size: usize,
     is_sampled: bool,
-) -> (*mut u8, Option<Place<'static>>) {
+) -> (*mut u8, Option<BlockEntry<'static>>) {
     // SAFETY: by the contract.
     let new = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
     let found = BLOCKS.find(block.cast());
@@ -234,7 +234,7 @@ unsafe fn resize<A: GlobalAlloc>(
 #[inline(always)]
 unsafe fn record(
     thread: *mut Thread,
-    place: Place<'_>,
+    place: BlockEntry<'_>,
     size: usize,
     points: u32,
     function: &'static str,
@@ -243,7 +243,7 @@ unsafe fn record(
     let inside = &raw const frame as usize;
     keep_errno(|| {
         unobserved(|| {
-            let request = native::Sampled {
+            let request = native::SampledRequest {
                 size: size as u64,
                 // SAFETY: by the contract.
                 period: unsafe { sampler::period(thread) },

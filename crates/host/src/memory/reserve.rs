@@ -25,11 +25,11 @@ use super::page::SMALLEST_PAGE;
 use super::pool::{self, Pool};
 use super::region::{self, Region};
 
-/// Memory is no longer short when the system has this many bytes.
+/// AgentMemory is no longer short when the system has this many bytes.
 const ENOUGH: usize = 1 << 20;
 
 /// The memory of this library.
-static MEMORY: Memory = Memory::new();
+static MEMORY: AgentMemory = AgentMemory::new();
 
 /// The global allocator of an agent. All values are the same one.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ unsafe impl GlobalAlloc for AgentAllocator {
     }
 }
 
-struct Memory {
+struct AgentMemory {
     pool: Pool,
     reserve: Region,
     is_short: AtomicBool,
@@ -76,7 +76,7 @@ struct Memory {
 /// Number of large blocks that are known: the rings, buffers and tables of two sessions are some dozens.
 const MOST_LARGE: usize = 256;
 
-impl Memory {
+impl AgentMemory {
     const fn new() -> Self {
         Self {
             pool: Pool::new(),
@@ -100,7 +100,7 @@ const fn is_mapping(layout: Layout) -> bool {
 
 // SAFETY: a block lies in the pool or the reserve, where no other allocation has its bytes, or is a mapping; it is freed to
 // where it is from.
-unsafe impl GlobalAlloc for Memory {
+unsafe impl GlobalAlloc for AgentMemory {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if fails() {
@@ -149,7 +149,7 @@ unsafe impl GlobalAlloc for Memory {
     }
 }
 
-impl Memory {
+impl AgentMemory {
     #[cold]
     fn map(&self, layout: Layout) -> *mut u8 {
         let block = mappings::map(layout.size());
@@ -259,7 +259,7 @@ pub fn has(bytes: usize) -> bool {
     Room::hold(bytes.saturating_add(ENOUGH)).is_some()
 }
 
-/// Memory of the system that nobody else gets as long as this is held. It is never written.
+/// AgentMemory of the system that nobody else gets as long as this is held. It is never written.
 pub struct Room(*mut u8, usize);
 
 impl Room {
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn content_survives_growth_between_the_pool_mappings_and_the_reserve() {
-        static MEMORY: Memory = Memory::new();
+        static MEMORY: AgentMemory = AgentMemory::new();
         let memory = &MEMORY;
         // SAFETY: each block is used within its size, and freed with its layout.
         unsafe {

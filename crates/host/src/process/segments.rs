@@ -213,12 +213,12 @@ fn line_of<'a, 'b>(lines: &'a [MapsLine<'b>], address: usize) -> Option<&'a Maps
 }
 
 /// Reads of this process's memory, which may be unmapped at any time. Some systems forbid one way, some the other.
-enum Memory {
+enum MemoryReader {
     Probe(Probe),
     File(File),
 }
 
-impl Memory {
+impl MemoryReader {
     fn open() -> Option<Self> {
         let file = || File::open("/proc/self/mem").ok().map(Self::File);
         Probe::new().map(Self::Probe).or_else(file)
@@ -243,7 +243,7 @@ fn images(address: Option<usize>, visit: &mut dyn FnMut(&Image<'_>)) {
 
 /// `None` if the kernel does not tell the mappings, or if there is no memory.
 fn images_of_the_kernel(address: Option<usize>, visit: &mut dyn FnMut(&Image<'_>)) -> Option<()> {
-    let memory = Memory::open()?;
+    let memory = MemoryReader::open()?;
     let text = std::fs::read("/proc/self/maps").ok()?;
     let mut lines = Vec::new();
     lines
@@ -265,7 +265,7 @@ fn images_of_the_kernel(address: Option<usize>, visit: &mut dyn FnMut(&Image<'_>
         p_memsz: 0,
         p_align: 0,
     }; MOST_HEADERS];
-    // The file at the address. Memory without a file may be of any image.
+    // The file at the address. MemoryReader without a file may be of any image.
     let wanted = address
         .and_then(|address| line_of(&lines, address))
         .filter(|line| line.inode != b"0");
@@ -289,7 +289,7 @@ fn images_of_the_kernel(address: Option<usize>, visit: &mut dyn FnMut(&Image<'_>
 
 /// The image whose file begins at this address. Its memory may be gone.
 fn read_image<'a>(
-    memory: &Memory,
+    memory: &MemoryReader,
     start: usize,
     headers: &'a mut [libc::Elf64_Phdr; MOST_HEADERS],
 ) -> Option<Image<'a>> {

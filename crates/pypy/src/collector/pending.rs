@@ -20,7 +20,7 @@ const ITEMS_PER_CARD_WORD: usize = 128 * 64;
 
 /// The place of a pending sample's object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Located {
     /// In the nursery, at this address.
     Nursery(usize),
     /// A large object: the address that `malloc` returned, and its size in bytes.
@@ -30,7 +30,7 @@ enum Place {
 /// A sample whose object has not yet been part of a minor collection.
 #[derive(Clone, Copy, Debug)]
 pub struct PendingSample {
-    place: Place,
+    place: Located,
     /// The properties that are known at the allocation.
     pub allocation: Allocation,
     /// The period under which the sample point was drawn, in bytes.
@@ -47,7 +47,7 @@ impl PendingSample {
     #[must_use]
     pub const fn in_nursery(address: usize, allocation: Allocation, period: u64) -> Self {
         Self {
-            place: Place::Nursery(address),
+            place: Located::Nursery(address),
             allocation,
             period,
             type_number: 0,
@@ -60,7 +60,7 @@ impl PendingSample {
     #[must_use]
     pub const fn large(address: usize, size: usize, allocation: Allocation, period: u64) -> Self {
         Self {
-            place: Place::Large(address, size),
+            place: Located::Large(address, size),
             allocation,
             period,
             type_number: 0,
@@ -77,14 +77,14 @@ impl PendingSample {
     pub unsafe fn resolve(&mut self) {
         self.allocation.survival = Survival::Survived;
         match self.place {
-            Place::Nursery(address) => {
+            Located::Nursery(address) => {
                 // SAFETY: the nursery stays mapped; `address` lies in it.
                 let header = unsafe { *(address as *const i64) };
                 if header == FORWARDED {
                     // SAFETY: a forwarded object's next word is the address of its header, in live memory.
                     unsafe {
                         let moved_to = *(address as *const usize).add(1);
-                        self.place = Place::Nursery(moved_to);
+                        self.place = Located::Nursery(moved_to);
                         self.type_number = *(moved_to as *const u32);
                     }
                 } else {
@@ -94,8 +94,8 @@ impl PendingSample {
                     }
                 }
             }
-            Place::Large(..) if self.freed => self.allocation.survival = Survival::DiedYoung,
-            Place::Large(..) => {}
+            Located::Large(..) if self.freed => self.allocation.survival = Survival::DiedYoung,
+            Located::Large(..) => {}
         }
     }
 
@@ -106,15 +106,15 @@ impl PendingSample {
     pub unsafe fn read_type(&mut self) {
         self.type_number = match self.place {
             // SAFETY: the nursery is mapped, and the object lies in it.
-            Place::Nursery(address) => type_number(unsafe { *(address as *const u64) }),
+            Located::Nursery(address) => type_number(unsafe { *(address as *const u64) }),
             // SAFETY: the block has not been freed: a large object lives until a minor collection.
-            Place::Large(address, size) => unsafe { type_of_large(address, size) },
+            Located::Large(address, size) => unsafe { type_of_large(address, size) },
         };
     }
 
     /// The collector frees the block at `address`.
     pub fn note_free(&mut self, address: usize) -> bool {
-        let hit = matches!(self.place, Place::Large(own, _) if own == address);
+        let hit = matches!(self.place, Located::Large(own, _) if own == address);
         self.freed |= hit;
         hit
     }
@@ -123,14 +123,14 @@ impl PendingSample {
     #[must_use]
     pub const fn address(&self) -> Option<usize> {
         match self.place {
-            Place::Nursery(address) => Some(address),
-            Place::Large(..) => None,
+            Located::Nursery(address) => Some(address),
+            Located::Large(..) => None,
         }
     }
 
     /// Fetches the header into the cache.
     pub fn prefetch(&self) {
-        if let Place::Nursery(address) = self.place {
+        if let Located::Nursery(address) = self.place {
             prefetch(address as *const u64);
         }
     }
@@ -140,7 +140,7 @@ impl PendingSample {
     /// # Safety
     /// As for [`PendingSample::resolve`].
     pub unsafe fn prefetch_moved(&self) {
-        if let Place::Nursery(address) = self.place {
+        if let Located::Nursery(address) = self.place {
             let header = address as *const i64;
             // SAFETY: as in `resolve`.
             unsafe {
@@ -154,7 +154,7 @@ impl PendingSample {
     /// Whether the object is a large one, outside of the nursery.
     #[must_use]
     pub const fn is_large(&self) -> bool {
-        matches!(self.place, Place::Large(..))
+        matches!(self.place, Located::Large(..))
     }
 
     /// The finished sample.

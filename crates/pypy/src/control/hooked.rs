@@ -11,7 +11,7 @@ use nthbyte_session::{
     Config, Counted, Outcome, RUNNING_ALREADY, Rate, Session, native, record_waiting, timers,
 };
 
-use super::python::{self, Request, Settings, allocate};
+use super::python::{self, Settings, Wanted, allocate};
 use crate::binary::{CallSite, Collector, Detour, Library, MemoryMap, Redirect, entry};
 use crate::collector::{
     Engine, HookedFunction, Majors, Nursery, Remains, Statistics, calloc_hook, find_sites,
@@ -170,7 +170,7 @@ impl Running {
 
     /// Finds the calls that allocate large objects.
     fn prepare(&mut self, library: &Library, map: &MemoryMap) -> Result<(), String> {
-        let sites = find_sites(|size| allocate(Request::LargeOfEachKind, size))?;
+        let sites = find_sites(|size| allocate(Wanted::LargeOfEachKind, size))?;
         self.calls = calls(library, sites, &self.allocators, map).unwrap_or_default();
         Ok(())
     }
@@ -302,7 +302,7 @@ impl Running {
 
 /// Runs `action` with the interpreter's lock held. Returns whether that was possible.
 fn with_lock(action: impl FnOnce()) -> bool {
-    GilTrap::run(|size| allocate(Request::OneLarge, size), action)
+    GilTrap::run(|size| allocate(Wanted::OneLarge, size), action)
 }
 
 /// Compares the results of the search with values that can be observed.
@@ -316,7 +316,7 @@ fn check(collector: &Collector, settings: &Settings) -> Result<(), String> {
     // The lock is not held: another thread may be in a collection, which sets nursery_free to 0 meanwhile.
     for _ in 0..GilTrap::TRIES {
         let (free, top) = (read(collector.nursery_free), read(collector.nursery_top));
-        allocate(Request::Small, 0);
+        allocate(Wanted::Small, 0);
         let moved = read(collector.nursery_free);
         checked = if moved == free {
             Err("nursery_free does not move when Python allocates".to_owned())

@@ -8,7 +8,7 @@ use crate::types::{ProbeInstance, Types};
 
 /// An allocation that the agent requests from Python. `nthbyte/_pypy.py` uses the same numbers.
 #[derive(Clone, Copy, Debug)]
-pub enum Request {
+pub enum Wanted {
     /// A few small objects.
     Small = 0,
     /// Large objects of each kind, of the given size. The last object is
@@ -22,7 +22,7 @@ pub enum Request {
 ///
 /// This uses PyPy's embedding interface, not a callback. For a callback PyPy sets up threads, and from
 /// then on every loop stops regularly to let other threads run. A tight loop then takes a quarter longer.
-pub fn allocate(request: Request, size: usize) {
+pub fn allocate(request: Wanted, size: usize) {
     type Execute = unsafe extern "C" fn(*const c_char) -> c_int;
     // SAFETY: the name is a terminated string.
     let execute = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"pypy_execute_source".as_ptr()) };

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_host::keep_errno;
 use nthbyte_profile::event::{FrameKind, NodeId};
-use nthbyte_session::ticks::{Place, TICKS, Tick};
+use nthbyte_session::ticks::{TICKS, Tick, TickSamples};
 use nthbyte_session::{Rate, Recording, timers};
 
 use super::handler::{NAPS_OF_A_TICK, RECORD_TAKEN, WALKING, Walk, Work, done, walk};
@@ -59,19 +59,19 @@ fn place(
     recording: &mut Recording<'_>,
     tick: &Tick<'_>,
     frames: &mut Vec<RawFrame>,
-) -> Option<Place> {
+) -> Option<TickSamples> {
     let place = if tick.word & IS_INSIDE != 0 {
-        Place::inside(recording)?
+        TickSamples::inside(recording)?
     } else {
         frames.clear();
         frames.extend(decode(tick.stack));
         let stack = node_of_frames(recording, frames)?;
-        Place::of(match Work::from_word(tick.word & WORK) {
+        TickSamples::of(match Work::from_word(tick.word & WORK) {
             Some(work) => collecting(recording, stack, work)?,
             None => stack,
         })
     };
-    Some(Place {
+    Some(TickSamples {
         samples: (tick.word >> SAMPLES) as u32,
         ..place
     })

@@ -23,8 +23,10 @@ pub use nthbyte_host::preload::{
     Settings, VERSION, interface, load, unobserved,
 };
 pub use observer::{connect, disconnect, is_available};
-pub use sampled::{Sampled, add_sources, begin, end, freed, look, lost, may_wait, sampled, unmap};
+pub use sampled::{
+    SampledRequest, add_sources, begin, end, freed, look, lost, may_wait, sampled, unmap,
+};
 pub(crate) use sampled::{host, is_recorded};
 pub use unfinished::{are_waiting, complete};
 
-pub use crate::contract::{Placed, Unfinished};
+pub use crate::contract::{Placed, UnfinishedStack};

@@ -6,7 +6,7 @@ use nthbyte_host::preload::{Kind, MOST_RANGES, Observer, Request, Settings, inte
 use nthbyte_host::process::image;
 
 use crate::native::libraries;
-use crate::native::{self, NOT_INTERESTED, Sampled};
+use crate::native::{self, NOT_INTERESTED, SampledRequest};
 use crate::session::Session;
 
 /// Whether this process has the library, so that native memory can be sampled.
@@ -81,7 +81,7 @@ unsafe extern "C" fn sampled(request: &Request) -> u64 {
     let Some(host) = native::host() else {
         return NOT_INTERESTED;
     };
-    let sample = Sampled {
+    let sample = SampledRequest {
         size: request.size,
         period: request.period,
         points: request.points,

@@ -37,7 +37,7 @@ use crate::session::Session;
 
 /// A sampled request.
 #[derive(Clone, Copy, Debug)]
-pub struct Sampled {
+pub struct SampledRequest {
     /// The requested size, in bytes.
     pub size: u64,
     /// The period under which the sample point was drawn, in bytes.
@@ -172,7 +172,7 @@ fn session() -> Option<Session> {
 /// sampled. There is one call of `place` at a time, because the recording is borrowed.
 #[inline]
 pub fn sampled(
-    sample: &Sampled,
+    sample: &SampledRequest,
     is_own: impl FnOnce() -> bool,
     place: impl FnOnce(&mut Recording<'_>) -> Option<Placed>,
 ) -> u64 {
@@ -197,11 +197,11 @@ pub fn sampled(
 
 /// The type of a sample: the function, and the installed library that called it, or its package; then the function as the type's
 /// own name. An installed library that maps memory has an allocator of its own, most of the time.
-fn type_of(recording: &mut Recording<'_>, sample: &Sampled) -> Option<TypeId> {
+fn type_of(recording: &mut Recording<'_>, sample: &SampledRequest) -> Option<TypeId> {
     let function = sample.function;
     let library = match sample.caller {
         0 => None,
-        // SAFETY: the call is in progress: `Sampled::caller`.
+        // SAFETY: the call is in progress: `SampledRequest::caller`.
         caller => unsafe { libraries::of_caller(recording, caller) },
     };
     let library = library.filter(|of| of.is_installed && !of.serves_others);
@@ -218,7 +218,7 @@ fn type_of(recording: &mut Recording<'_>, sample: &Sampled) -> Option<TypeId> {
 
 /// Records a sample, or keeps it until its stack is complete. Returns its token: the epoch, and the number of the sample
 /// or of its place.
-fn record(recording: &mut Recording<'_>, sample: &Sampled, placed: Placed) -> Option<u64> {
+fn record(recording: &mut Recording<'_>, sample: &SampledRequest, placed: Placed) -> Option<u64> {
     let (thread, stack, later) = match placed {
         Placed::Now(thread, stack) => (thread, stack, None),
         Placed::Later(thread, stack) => (thread, NodeId::ROOT, Some(stack)),

@@ -10,7 +10,7 @@
 
 use nthbyte_profile::event::{Allocation, CpuSample, LostKind, Nanos, NodeId, SampleId};
 
-use crate::contract::Unfinished;
+use crate::contract::UnfinishedStack;
 use crate::native::touched;
 use crate::recording::PerEpoch;
 use crate::recording::Recording;
@@ -29,7 +29,7 @@ const ROOM: usize = 64;
 
 struct Waiting {
     sample: Sample,
-    stack: Box<dyn Unfinished>,
+    stack: Box<dyn UnfinishedStack>,
 }
 
 /// A sample without its stack.
@@ -81,7 +81,7 @@ impl Sample {
     }
 }
 
-enum Place {
+enum Entry {
     Waiting(Box<Waiting>),
     /// A sample whose free will be recorded.
     Recorded(SampleId),
@@ -91,7 +91,7 @@ enum Place {
 
 #[derive(Default)]
 struct List {
-    places: Vec<Place>,
+    places: Vec<Entry>,
     /// All places before this one are settled.
     settled: usize,
     /// Bytes that are kept for those that wait.
@@ -123,7 +123,7 @@ pub(crate) fn add(
     recording: &mut Recording<'_>,
     allocation: Allocation,
     period: u64,
-    stack: Box<dyn Unfinished>,
+    stack: Box<dyn UnfinishedStack>,
 ) -> u32 {
     push(
         recording,
@@ -133,7 +133,11 @@ pub(crate) fn add(
 }
 
 /// Keeps a mapping, by its number. The caller has asked [`has_room`].
-pub(crate) fn add_mapping(recording: &mut Recording<'_>, number: u32, stack: Box<dyn Unfinished>) {
+pub(crate) fn add_mapping(
+    recording: &mut Recording<'_>,
+    number: u32,
+    stack: Box<dyn UnfinishedStack>,
+) {
     push(recording, Sample::Mapping(number), stack);
 }
 
@@ -142,29 +146,29 @@ pub(crate) fn add_time(
     recording: &mut Recording<'_>,
     sample: CpuSample,
     samples: u32,
-    stack: Box<dyn Unfinished>,
+    stack: Box<dyn UnfinishedStack>,
 ) {
     push(recording, Sample::Time(sample, samples), stack);
 }
 
-fn push(recording: &mut Recording<'_>, sample: Sample, stack: Box<dyn Unfinished>) -> u32 {
+fn push(recording: &mut Recording<'_>, sample: Sample, stack: Box<dyn UnfinishedStack>) -> u32 {
     let list = list(recording);
     list.bytes += stack.bytes();
     let waiting = Box::new(Waiting { sample, stack });
-    list.places.push(Place::Waiting(waiting));
+    list.places.push(Entry::Waiting(waiting));
     (list.places.len() - 1) as u32
 }
 
 /// Records that the block of a kept sample was freed.
 pub(crate) fn freed(recording: &mut Recording<'_>, at: u32, time: Nanos) {
     let sample = match list(recording).places.get_mut(at as usize) {
-        Some(Place::Waiting(waiting)) => {
+        Some(Entry::Waiting(waiting)) => {
             if let Sample::Allocation(.., freed) = &mut waiting.sample {
                 *freed = Some(time);
             }
             return;
         }
-        Some(&mut Place::Recorded(sample)) => sample,
+        Some(&mut Entry::Recorded(sample)) => sample,
         _ => return,
     };
     recording.freed(sample, time);
@@ -186,14 +190,14 @@ pub fn complete(recording: &mut Recording<'_>) -> bool {
         let Some(place) = list_now.places.get_mut(at) else {
             return true;
         };
-        let Place::Waiting(waiting) = std::mem::replace(place, Place::Done) else {
+        let Entry::Waiting(waiting) = std::mem::replace(place, Entry::Done) else {
             list_now.settled += 1;
             continue;
         };
         let is_ready = waiting.stack.is_ready(recording);
         let list_now = list(recording);
         if !is_ready {
-            list_now.places[at] = Place::Waiting(waiting);
+            list_now.places[at] = Entry::Waiting(waiting);
             return true;
         }
         list_now.settled += 1;
@@ -204,7 +208,7 @@ pub fn complete(recording: &mut Recording<'_>) -> bool {
             continue;
         };
         if let Some(sample) = sample.record(recording, stack) {
-            list(recording).places[at] = Place::Recorded(sample);
+            list(recording).places[at] = Entry::Recorded(sample);
         }
     }
     false
@@ -218,9 +222,9 @@ pub(crate) fn give_up(recording: &mut Recording<'_>) {
             list.bytes = 0;
             return;
         };
-        let place = std::mem::replace(place, Place::Done);
+        let place = std::mem::replace(place, Entry::Done);
         list.settled += 1;
-        if let Place::Waiting(waiting) = place {
+        if let Entry::Waiting(waiting) = place {
             waiting.sample.lose(recording);
         }
     }

@@ -366,7 +366,7 @@ fn definitions_wait_for_room() {
 #[test]
 fn a_tick_becomes_a_time_sample() {
     let _lock = one_at_a_time();
-    use crate::ticks::{Place, TICKS};
+    use crate::ticks::{TICKS, TickSamples};
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ticks");
     let session = start(&path, "exponential", 512);
@@ -387,7 +387,7 @@ fn a_tick_becomes_a_time_sample() {
     let mut read = |most| {
         recording.ticks(most, |recording, tick| {
             assert_eq!(tick.word, u64::from(tick.stack[0]));
-            (tick.word != 1).then(|| Place {
+            (tick.word != 1).then(|| TickSamples {
                 stack: a_function(recording, tick.word),
                 labels: gil,
                 samples: 1 + tick.word as u32 / 2,

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{a_function, in_child, one_at_a_time, start_counted};
 use crate::ticks::{
-    HEADER, LARGEST_BACKLOG, LARGEST_WITH_MEMORY, LONGEST_MEMORY, LONGEST_STACK, Place, TICKS,
-    Ticks, Walked,
+    HEADER, LARGEST_BACKLOG, LARGEST_WITH_MEMORY, LONGEST_MEMORY, LONGEST_STACK, TICKS,
+    TickSamples, Ticks, Walked,
 };
 use crate::{record_now, wait_for_room};
 
@@ -156,7 +156,9 @@ fn ticks_wait_for_room() {
         }
         let record = || {
             let mut recording = record_now().unwrap();
-            recording.ticks(16, |recording, _| Some(Place::of(a_function(recording, 1))));
+            recording.ticks(16, |recording, _| {
+                Some(TickSamples::of(a_function(recording, 1)))
+            });
         };
         // Nobody makes room, so nobody waits.
         while wait_for_room(512) {

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use nthbyte_profile::event::{LostKind, NodeId};
 
 use super::{Profile, a_function, an_allocation, in_child, of_size, one_at_a_time, start};
-use crate::native::Unfinished;
+use crate::native::UnfinishedStack;
 use crate::native::unfinished::{add, are_waiting, complete, freed, give_up, has_room};
-use crate::ticks::{Place, TICKS};
+use crate::ticks::{TICKS, TickSamples};
 use crate::{Recording, Session};
 
 /// A stack of one function, which is not known before it is completed. The last one is never known.
@@ -19,7 +19,7 @@ const NEVER: u64 = 99;
 /// Stacks of larger numbers are not ready.
 static READY: AtomicU64 = AtomicU64::new(u64::MAX);
 
-impl Unfinished for Stack {
+impl UnfinishedStack for Stack {
     fn is_ready(&self, _: &mut Recording<'_>) -> bool {
         self.0 <= READY.load(Relaxed)
     }
@@ -114,9 +114,9 @@ fn a_time_sample_is_recorded_when_its_stack_is_known() {
         TICKS.store(number, b"");
         with(&session, |recording| {
             let read = recording.ticks(9, |recording, tick| {
-                let place = Place {
+                let place = TickSamples {
                     samples: 3,
-                    ..Place::of(NodeId::ROOT)
+                    ..TickSamples::of(NodeId::ROOT)
                 };
                 recording.keep(tick, place, Box::new(Stack(tick.word)))
             });
@@ -129,7 +129,7 @@ fn a_time_sample_is_recorded_when_its_stack_is_known() {
     TICKS.store(6, b"");
     with(&session, |recording| {
         recording.ticks(9, |recording, tick| {
-            Some(Place::of(a_function(recording, tick.word)))
+            Some(TickSamples::of(a_function(recording, tick.word)))
         });
         assert!(are_waiting(recording));
         complete(recording);

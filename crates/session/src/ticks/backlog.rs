@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use nthbyte_profile::event::{CpuSample, SourceId};
 
-use super::store::{Place, TICKS, Tick};
+use super::store::{TICKS, Tick, TickSamples};
 use super::timers;
 use crate::begin::{let_writer_run, record_now, wait_for_room};
-use crate::contract::{Host, Unfinished};
+use crate::contract::{Host, UnfinishedStack};
 use crate::native::unfinished;
 use crate::recording::Recording;
 
@@ -67,9 +67,9 @@ impl Recording<'_> {
     pub fn keep(
         &mut self,
         tick: &Tick<'_>,
-        place: Place,
-        stack: Box<dyn Unfinished>,
-    ) -> Option<Place> {
+        place: TickSamples,
+        stack: Box<dyn UnfinishedStack>,
+    ) -> Option<TickSamples> {
         let sample = CpuSample {
             time: self.at(tick.monotonic_nanos),
             thread: self.thread(tick.thread)?,
@@ -78,7 +78,7 @@ impl Recording<'_> {
             source: SourceId::TIME,
         };
         unfinished::add_time(self, sample, place.samples, stack);
-        Some(Place::KEPT)
+        Some(TickSamples::KEPT)
     }
 
     /// Records the time samples of at most `most` ticks that have arrived since the last call. Returns the number of
@@ -86,7 +86,7 @@ impl Recording<'_> {
     pub fn ticks(
         &mut self,
         most: usize,
-        place: impl FnMut(&mut Self, &Tick<'_>) -> Option<Place>,
+        place: impl FnMut(&mut Self, &Tick<'_>) -> Option<TickSamples>,
     ) -> usize {
         TICKS.record(self, most, place)
     }

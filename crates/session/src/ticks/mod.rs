@@ -15,4 +15,4 @@ pub use backlog::{ROOM_FOR_TICKS, record_waiting};
 pub use rate::Rate;
 #[cfg(test)]
 pub(crate) use store::{HEADER, LARGEST_BACKLOG, LARGEST_WITH_MEMORY};
-pub use store::{LONGEST_MEMORY, LONGEST_STACK, Place, TICKS, Tick, Ticks, Walked};
+pub use store::{LONGEST_MEMORY, LONGEST_STACK, TICKS, Tick, TickSamples, Ticks, Walked};

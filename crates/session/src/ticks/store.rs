@@ -8,7 +8,7 @@
 //! The host installs the handler and the timers ([`crate::timers`]). The handler calls one of three functions for each tick:
 //! [`store_samples`](Ticks::store_samples), [`store_walked`](Ticks::store_walked), which has room for the walk itself, or
 //! [`lose_several`](Ticks::lose_several). A tick that has interrupted nthbyte's own code is stored without a stack:
-//! [`Place::inside`].
+//! [`TickSamples::inside`].
 //!
 //! Forks: no handler stores a tick while the process forks. The child stores no ticks until the host calls
 //! [`begin`](Ticks::begin) again, and reads none, because the file belongs to the parent.
@@ -91,7 +91,7 @@ pub struct Walked {
 
 /// The samples that a tick stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct TickSamples {
     /// The stack.
     pub stack: NodeId,
     /// The labels of the thread's work.
@@ -100,7 +100,7 @@ pub struct Place {
     pub samples: u32,
 }
 
-impl Place {
+impl TickSamples {
     /// That of a tick that the host has kept: see [`Recording::keep`].
     pub const KEPT: Self = Self {
         samples: 0,
@@ -300,7 +300,7 @@ impl Ticks {
         &self,
         recording: &mut Recording<'a>,
         most: usize,
-        mut place: impl FnMut(&mut Recording<'a>, &Tick<'_>) -> Option<Place>,
+        mut place: impl FnMut(&mut Recording<'a>, &Tick<'_>) -> Option<TickSamples>,
     ) -> usize {
         if !self.are_wanted() {
             return 0;

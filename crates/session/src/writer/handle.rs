@@ -12,7 +12,7 @@ use nthbyte_host::threads::{self, BlockedSignals, OsThread, Sleeper};
 
 use super::drain::Drain;
 use super::progress::LastWords;
-use super::thread::{self, Left, Request, Shared};
+use super::thread::{self, Left, ThreadRequest, ThreadState};
 use crate::outcome::{INTERNAL_ERROR, Outcome};
 use crate::pace::Spent;
 use crate::ring::Lost;
@@ -31,8 +31,8 @@ const NEXT_ATTEMPT: Duration = Duration::from_millis(250);
 pub(crate) struct Writer {
     /// Set when the thread is abandoned in a write that does not end.
     is_abandoned: &'static AtomicBool,
-    shared: Arc<Shared>,
-    place: Place,
+    shared: Arc<ThreadState>,
+    place: DrainOwner,
     /// The thread's progress when a wait for it timed out. Until the progress changes, no other fork waits for the
     /// thread.
     stuck_at: Option<u64>,
@@ -44,7 +44,7 @@ pub(crate) struct Writer {
 }
 
 /// The owner of the drain.
-enum Place {
+enum DrainOwner {
     /// The thread has the drain.
     Running(OsThread),
     /// The writer has the drain: there is no thread.
@@ -91,14 +91,14 @@ impl Writer {
     ) -> Result<Self, String> {
         let mut writer = Self {
             is_abandoned,
-            shared: Arc::new(Shared::new(lost, spent, sleeper)),
-            place: Place::Stopped(drain),
+            shared: Arc::new(ThreadState::new(lost, spent, sleeper)),
+            place: DrainOwner::Stopped(drain),
             stuck_at: None,
             failed: None,
             away: None,
             limits: Limits::default(),
         };
-        writer.spawn(Request::Work).map_err(no_thread)?;
+        writer.spawn(ThreadRequest::Work).map_err(no_thread)?;
         Ok(writer)
     }
 
@@ -114,12 +114,12 @@ impl Writer {
     pub(crate) fn of_child(&self, drain: Box<Drain>) -> Self {
         Self {
             is_abandoned: self.is_abandoned,
-            shared: Arc::new(Shared::new(
+            shared: Arc::new(ThreadState::new(
                 self.shared.lost,
                 self.shared.spent,
                 self.shared.sleeper,
             )),
-            place: Place::Stopped(drain),
+            place: DrainOwner::Stopped(drain),
             stuck_at: None,
             failed: None,
             away: None,
@@ -131,7 +131,7 @@ impl Writer {
     pub(crate) fn leave_to_parent(mut self) {
         // The count is the parent's.
         std::mem::forget(self.away.take());
-        if matches!(self.place, Place::Running(_)) {
+        if matches!(self.place, DrainOwner::Running(_)) {
             std::mem::forget(self);
         }
     }
@@ -142,7 +142,7 @@ impl Writer {
 
     /// Whether there is a thread.
     pub(crate) const fn is_running(&self) -> bool {
-        matches!(self.place, Place::Running(_))
+        matches!(self.place, DrainOwner::Running(_))
     }
 
     pub(crate) const fn longest_wait(&self) -> Duration {
@@ -157,8 +157,8 @@ impl Writer {
     /// Loses the drain, as a panic of the thread does.
     #[cfg(test)]
     pub(crate) fn lose_drain(&mut self) {
-        let _ = self.ask(Request::Stop, false);
-        self.place = Place::Gone;
+        let _ = self.ask(ThreadRequest::Stop, false);
+        self.place = DrainOwner::Gone;
     }
 
     /// Wakes the thread, or starts it if there is none. Does not wait.
@@ -166,16 +166,16 @@ impl Writer {
         // A fork may have stopped waiting for the thread before the thread stopped.
         self.take_back();
         match &self.place {
-            Place::Running(_) => self.shared.wake(),
+            DrainOwner::Running(_) => self.shared.wake(),
             // Without a thread, records stay in the ring until it is full.
-            Place::Stopped(_) => drop(self.spawn(Request::Work)),
-            Place::Ended(..) | Place::Gone => {}
+            DrainOwner::Stopped(_) => drop(self.spawn(ThreadRequest::Work)),
+            DrainOwner::Ended(..) | DrainOwner::Gone => {}
         }
     }
 
     /// Says that there is no thread because of a fork. A signal that ends the process waits for its return.
     pub(crate) fn stay_away(&mut self) {
-        if matches!(self.place, Place::Stopped(_)) && self.failed.is_none() {
+        if matches!(self.place, DrainOwner::Stopped(_)) && self.failed.is_none() {
             let sleeper = self.shared.sleeper;
             self.away.get_or_insert_with(|| WriterCount::new(sleeper));
         }
@@ -186,16 +186,16 @@ impl Writer {
     /// that. Waits for [`LONGEST_WAIT`] at most; after that the thread continues as before.
     pub(crate) fn stop_for_fork(&mut self) {
         self.take_back();
-        if let Place::Stopped(drain) = &self.place
-            && (!drain.is_due() || self.spawn(Request::Stop).is_err())
+        if let DrainOwner::Stopped(drain) = &self.place
+            && (!drain.is_due() || self.spawn(ThreadRequest::Stop).is_err())
         {
             self.stay_away();
             return;
         }
         // Counted before the thread ends: otherwise a signal might find none.
         let away = WriterCount::new(self.shared.sleeper);
-        self.ask_and_put(Request::Stop, false);
-        if matches!(self.place, Place::Stopped(_)) {
+        self.ask_and_put(ThreadRequest::Stop, false);
+        if matches!(self.place, DrainOwner::Stopped(_)) {
             self.away = Some(away);
         }
     }
@@ -206,29 +206,29 @@ impl Writer {
         image::release_again();
         self.shared.set_end(end);
         // A thread that was asked to stop for a fork may leave the drain instead.
-        self.ask_and_put(Request::Finish, true);
-        if let Place::Stopped(drain) = &self.place {
+        self.ask_and_put(ThreadRequest::Finish, true);
+        if let DrainOwner::Stopped(drain) = &self.place {
             if drain.has_nothing(&self.shared) {
                 return Outcome::default();
             }
             // The write may never end, so the thread does it.
-            if self.spawn(Request::Finish).is_ok() {
-                self.ask_and_put(Request::Finish, true);
+            if self.spawn(ThreadRequest::Finish).is_ok() {
+                self.ask_and_put(ThreadRequest::Finish, true);
             }
         }
         image::release_again();
-        match std::mem::replace(&mut self.place, Place::Gone) {
-            Place::Ended(outcome, descriptor) => {
+        match std::mem::replace(&mut self.place, DrainOwner::Gone) {
+            DrainOwner::Ended(outcome, descriptor) => {
                 if let Some(descriptor) = descriptor {
                     descriptor.close();
                 }
                 outcome
             }
             // No thread can be created, so this one has to write.
-            Place::Stopped(drain) => drain.finish(&self.shared, end).0,
+            DrainOwner::Stopped(drain) => drain.finish(&self.shared, end).0,
             // The counts are lost with the drain.
-            Place::Gone => with_note(unfinished, INTERNAL_ERROR.to_owned()),
-            Place::Running(_) => {
+            DrainOwner::Gone => with_note(unfinished, INTERNAL_ERROR.to_owned()),
+            DrainOwner::Running(_) => {
                 self.is_abandoned.store(true, Relaxed);
                 let path = unfinished
                     .path
@@ -247,7 +247,7 @@ impl Writer {
     }
 
     /// As [`Writer::ask`], and takes over what the thread leaves.
-    fn ask_and_put(&mut self, request: Request, has_time: bool) {
+    fn ask_and_put(&mut self, request: ThreadRequest, has_time: bool) {
         if let Some(left) = self.ask(request, has_time) {
             self.put(left);
         }
@@ -255,8 +255,8 @@ impl Writer {
 
     /// Sends a request to the thread and waits for the result; `None` if there is none in time. With `has_time`, each
     /// progress of the thread restarts the time limit.
-    fn ask(&mut self, request: Request, has_time: bool) -> Option<Left> {
-        if !matches!(self.place, Place::Running(_)) {
+    fn ask(&mut self, request: ThreadRequest, has_time: bool) -> Option<Left> {
+        if !matches!(self.place, DrainOwner::Running(_)) {
             return None;
         }
         self.shared.set_request(request);
@@ -272,8 +272,8 @@ impl Writer {
             Some(_) => self.join(),
             None => {
                 self.stuck_at = Some(self.shared.steps());
-                if request == Request::Stop {
-                    self.shared.set_request(Request::Work);
+                if request == ThreadRequest::Stop {
+                    self.shared.set_request(ThreadRequest::Work);
                 }
             }
         }
@@ -282,7 +282,7 @@ impl Writer {
 
     /// Takes the drain back if the thread has stopped.
     fn take_back(&mut self) {
-        if matches!(self.place, Place::Running(_))
+        if matches!(self.place, DrainOwner::Running(_))
             && let Some(left) = self.shared.left()
         {
             self.join();
@@ -292,23 +292,23 @@ impl Writer {
 
     /// Waits for the end of a thread that has left its result. The end is near.
     fn join(&mut self) {
-        if let Place::Running(thread) = std::mem::replace(&mut self.place, Place::Gone) {
+        if let DrainOwner::Running(thread) = std::mem::replace(&mut self.place, DrainOwner::Gone) {
             thread.join();
         }
         self.stuck_at = None;
-        self.shared.set_request(Request::Work);
+        self.shared.set_request(ThreadRequest::Work);
     }
 
     fn put(&mut self, left: Left) {
         self.place = match left {
-            Left::Drain(drain) => Place::Stopped(drain),
-            Left::Outcome(outcome, descriptor) => Place::Ended(outcome, descriptor),
-            Left::Nothing => Place::Gone,
+            Left::Drain(drain) => DrainOwner::Stopped(drain),
+            Left::Outcome(outcome, descriptor) => DrainOwner::Ended(outcome, descriptor),
+            Left::Nothing => DrainOwner::Gone,
         };
     }
 
     /// Starts the thread with the drain and a request.
-    fn spawn(&mut self, request: Request) -> io::Result<()> {
+    fn spawn(&mut self, request: ThreadRequest) -> io::Result<()> {
         if self
             .failed
             .is_some_and(|failed| failed.elapsed() < NEXT_ATTEMPT)
@@ -317,7 +317,8 @@ impl Writer {
         }
         // Until the place is known again: a signal handler may end the process.
         let _signals = BlockedSignals::all();
-        let Place::Stopped(drain) = std::mem::replace(&mut self.place, Place::Gone) else {
+        let DrainOwner::Stopped(drain) = std::mem::replace(&mut self.place, DrainOwner::Gone)
+        else {
             return Ok(());
         };
         self.shared.set_request(request);
@@ -328,13 +329,13 @@ impl Writer {
         };
         match spawned {
             Ok(thread) => {
-                self.place = Place::Running(thread);
+                self.place = DrainOwner::Running(thread);
                 self.failed = None;
                 self.away = None;
                 Ok(())
             }
             Err((drain, error)) => {
-                self.place = Place::Stopped(drain);
+                self.place = DrainOwner::Stopped(drain);
                 self.failed = Some(Instant::now());
                 self.away = None;
                 Err(error)

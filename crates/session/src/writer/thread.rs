@@ -38,7 +38,7 @@ const NO_END: LastWords = LastWords {
 /// A request to the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Request {
+pub(super) enum ThreadRequest {
     /// Continue.
     Work = 0,
     /// Write the content of the ring, return the drain and end.
@@ -57,7 +57,7 @@ pub(super) enum Left {
 }
 
 /// State that the thread and the recorder share.
-pub(crate) struct Shared {
+pub(crate) struct ThreadState {
     progress: Progress,
     request: AtomicU8,
     pub(super) sleeper: &'static Sleeper,
@@ -73,7 +73,7 @@ struct Exchange {
     left: Option<Left>,
 }
 
-impl Deref for Shared {
+impl Deref for ThreadState {
     type Target = Progress;
 
     fn deref(&self) -> &Progress {
@@ -81,7 +81,7 @@ impl Deref for Shared {
     }
 }
 
-impl Shared {
+impl ThreadState {
     pub(super) fn new(
         lost: &'static Lost,
         spent: &'static Spent,
@@ -89,7 +89,7 @@ impl Shared {
     ) -> Self {
         Self {
             progress: Progress::new(lost, spent),
-            request: AtomicU8::new(Request::Work as u8),
+            request: AtomicU8::new(ThreadRequest::Work as u8),
             sleeper,
             exchange: Mutex::default(),
             has_left: AtomicBool::new(false),
@@ -102,15 +102,15 @@ impl Shared {
         self.sleeper.wake();
     }
 
-    pub(super) fn set_request(&self, request: Request) {
+    pub(super) fn set_request(&self, request: ThreadRequest) {
         self.request.store(request as u8, Release);
     }
 
-    fn request(&self) -> Request {
+    fn request(&self) -> ThreadRequest {
         match self.request.load(Acquire) {
-            0 => Request::Work,
-            1 => Request::Stop,
-            _ => Request::Finish,
+            0 => ThreadRequest::Work,
+            1 => ThreadRequest::Stop,
+            _ => ThreadRequest::Finish,
         }
     }
 
@@ -170,7 +170,7 @@ impl Shared {
 ///
 /// The thread tells the preloaded library first that its requests are not the program's.
 pub(super) fn spawn(
-    shared: &Arc<Shared>,
+    shared: &Arc<ThreadState>,
     drain: Box<Drain>,
 ) -> Result<OsThread, (Box<Drain>, io::Error)> {
     let parcel = Arc::new(Mutex::new(Some(drain)));
@@ -213,7 +213,7 @@ fn open(parcel: &Mutex<Option<Box<Drain>>>) -> Option<Box<Drain>> {
 }
 
 /// The loop of the thread. It runs until a request ends it.
-fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
+fn run(mut drain: Box<Drain>, shared: &ThreadState) -> Left {
     drain.enter_thread();
     let mut released = Instant::now();
     loop {
@@ -236,30 +236,30 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
         }
         match shared.request() {
             // The records stay in the ring until there is memory.
-            Request::Work if memory::is_short() => shared.sleeper.sleep(NAP),
-            Request::Work => {
+            ThreadRequest::Work if memory::is_short() => shared.sleeper.sleep(NAP),
+            ThreadRequest::Work => {
                 drain.keeper().prepare();
                 if drain.work(shared) && released.elapsed() >= BETWEEN_RELEASES {
                     // Half of this library's mapped pages are not needed until the next block.
                     image::release_again();
                     released = Instant::now();
                 }
-                if shared.request() == Request::Work {
+                if shared.request() == ThreadRequest::Work {
                     let longest = drain.keeper().keep().unwrap_or(NAP);
                     // The keeper takes time, and its own records need no wake.
-                    if shared.request() == Request::Work {
+                    if shared.request() == ThreadRequest::Work {
                         shared
                             .sleeper
                             .sleep(longest.min(NAP).min(drain.flush_interval()));
                     }
                 }
             }
-            Request::Stop => {
+            ThreadRequest::Stop => {
                 drain.write_out(shared);
                 drain.leave_thread();
                 return Left::Drain(drain);
             }
-            Request::Finish => {
+            ThreadRequest::Finish => {
                 image::release_again();
                 let end = shared.exchange().end.unwrap_or(NO_END);
                 let (outcome, descriptor) = drain.finish(shared, end);
@@ -271,7 +271,7 @@ fn run(mut drain: Box<Drain>, shared: &Shared) -> Left {
 
 /// Has the host record what waits in its own memory: time samples. The thread that ends the process may hold the session's
 /// lock, and may be waiting for this one.
-fn record_waiting(drain: &mut Drain, shared: &Shared) {
+fn record_waiting(drain: &mut Drain, shared: &ThreadState) {
     let (began, used) = (Instant::now(), threads::cpu_millis());
     while drain.keeper().record_waiting()
         && threads::cpu_millis().saturating_sub(used) < LONGEST_RECORDING
@@ -287,7 +287,7 @@ fn record_waiting(drain: &mut Drain, shared: &Shared) {
 }
 
 /// Leaves [`Left::Nothing`] if the thread panics, so that no thread waits for it.
-struct LeaveSomething<'a>(&'a Shared);
+struct LeaveSomething<'a>(&'a ThreadState);
 
 impl Drop for LeaveSomething<'_> {
     fn drop(&mut self) {

@@ -9,7 +9,7 @@ use crate::preload::NOT_INTERESTED;
 use crate::process::{Identity, number_of};
 use crate::recording::Recording;
 use crate::sync::AtomicU64;
-use crate::ticks::{Place, Ticks};
+use crate::ticks::{TickSamples, Ticks};
 use crate::{model, spawn};
 
 /// A model whose first thread has a large stack too.
@@ -34,7 +34,7 @@ fn record(ticks: &Ticks, recording: &mut Recording<'_>) {
         let word = tick.word as u8;
         assert!(word > 0, "nobody has stored this tick");
         assert_eq!(tick.stack, vec![word; word.into()]);
-        Some(Place::of(NodeId(word.into())))
+        Some(TickSamples::of(NodeId(word.into())))
     });
 }
 

@@ -288,11 +288,12 @@ fn a_walk_is_completed_when_its_library_is_known() {
             let copy = |unwinder: &mut Unwinder| {
                 let (frames, end) = (&unwinder.frames, unwinder.main_end);
                 let words = &mut unwinder.chunk.as_mut().unwrap().words;
-                Unfinished::copy(wanted, frames, end, memory, &mut unwinder.kept, words).unwrap()
+                UnfinishedWalk::copy(wanted, frames, end, memory, &mut unwinder.kept, words)
+                    .unwrap()
             };
             // A second copy has most of its parts from the first one.
             let (first, copy) = (copy(unwinder), copy(unwinder));
-            assert!(native::Unfinished::bytes(&copy) < native::Unfinished::bytes(&first));
+            assert!(native::UnfinishedStack::bytes(&copy) < native::UnfinishedStack::bytes(&first));
             // As before, as long as it is not known. After a later look, nothing waits for it any more.
             assert!(!unwinder.knows(&copy));
             unwinder.resume(&copy);

@@ -193,14 +193,14 @@ fn walk(walker: &mut Walker, machine: &Machine, codes: &Codes, epoch: Epoch) -> 
     // SAFETY: the machine's thread, with this layout.
     unsafe {
         let end = walker.read(&layout, thread, codes, epoch).unwrap();
-        let placed = walker.placed.of_or_begin(epoch, Placed::clear);
+        let placed = walker.placed.of_or_begin(epoch, LastStack::clear);
         placed.take(&walker.walk, end, walker.reader).unwrap();
     }
     walker.walk.seen.len()
 }
 
-fn placed(walker: &mut Walker, epoch: Epoch) -> &Placed {
-    walker.placed.of_or_begin(epoch, Placed::clear)
+fn placed(walker: &mut Walker, epoch: Epoch) -> &LastStack {
+    walker.placed.of_or_begin(epoch, LastStack::clear)
 }
 
 #[test]
