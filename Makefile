@@ -103,16 +103,17 @@ check-rustfmt:
 	cargo fmt --all --check
 
 check-clippy:
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --workspace --all-features --all-targets --locked -- -D warnings
 
 # Links in the documentation of the crates, which is for those who work on them: private items too.
 check-rustdoc:
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --document-private-items --locked
 
+# All features, also where the other suites need a program of the workspace: with one set of them nothing is built twice.
 CARGO_TEST := PROPTEST_RNG_SEED=$${PROPTEST_RNG_SEED:-1} cargo test --locked --no-fail-fast
 
 test-rust:
-	$(CARGO_TEST) --workspace --exclude nthbyte-nursery
+	$(CARGO_TEST) --workspace --all-features --exclude nthbyte-nursery
 
 # The crate for builders of virtual machines: no agent has its code, and it changes rarely.
 test-nursery:

@@ -111,6 +111,19 @@ class Interpreter:
         return self.python(*flags, "-m", "nthbyte", *arguments, folder=folder, **options)
 
 
+def example(name: str) -> Path:
+    """An example of a crate (`libNAME.so` if it is a library), built for debugging.
+
+    It is built as `cargo test` builds the workspace: one package alone would have its dependencies built once more,
+    with other features.
+    """
+    build = ["cargo", "build", "--quiet", "--locked", "--workspace", "--all-features", "--example"]
+    build.append(name.removeprefix("lib").removesuffix(".so"))
+    subprocess.run(build, cwd=REPOSITORY, check=True)
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target")
+    return target / "debug" / "examples" / name
+
+
 # Variables of the developer's shell that change what a program does.
 _OF_A_SHELL = re.compile("PYTHON|PYPY|MALLOC_|(COLUMNS|GLIBC_TUNABLES|LD_PRELOAD)$")
 

@@ -106,7 +106,7 @@ const { repeat, moves: perDrag, keep, names, json, dev } = options(process.argv.
 // The development build is that of the whole workspace, as the tests make it: one package alone has its dependencies built
 // once more, with other features.
 const builds = dev
-  ? [["--workspace", "--bins", "--examples"]]
+  ? [["--workspace", "--all-features", "--bins", "--examples"]]
   : [["--release", "-p", "nthbyte-cli", "--bins"], ["--release", "-p", "nthbyte-profile", "--example", "synthesize"]];
 for (const what of builds) execFileSync("cargo", ["build", "-q", ...what], { cwd: root, stdio: "inherit" });
 const folder = keep ?? mkdtempSync(join(tmpdir(), "nthbyte-bench-page-"));

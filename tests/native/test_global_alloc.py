@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness import REPOSITORY, Done, Interpreter, report, rows_so_far, run, summary
+from harness import Done, Interpreter, example, report, rows_so_far, run, summary
 
 DOMAIN = ("--domain", "native")
 
@@ -28,10 +28,7 @@ def words() -> Path:
     """The example, built with debug information."""
     if shutil.which("cargo") is None:
         pytest.skip("there is no cargo")
-    build = ["cargo", "build", "--quiet", "--locked", "-p", "nthbyte-global-alloc", "--example", "words"]
-    subprocess.run(build, cwd=REPOSITORY, check=True)
-    target = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target")
-    return target / "debug" / "examples" / "words"
+    return example("words")
 
 
 def _record(program: Path, folder: Path, every: str, rounds: int, **variables: str) -> Done:

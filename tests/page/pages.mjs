@@ -25,7 +25,7 @@ export function makePages() {
   const options = { cwd: root, stdio: ["ignore", "inherit", "inherit"] };
   // The whole workspace, as `cargo test` builds it: one package alone has its dependencies built once more,
   // with other features.
-  execFileSync("cargo", ["build", "-q", "--workspace", "--bins", "--examples"], options);
+  execFileSync("cargo", ["build", "-q", "--workspace", "--all-features", "--bins", "--examples"], options);
   execFileSync(join(target, "debug/examples/pages"), [folder], options);
   return pagesIn(folder, () => rmSync(folder, { recursive: true }));
 }
