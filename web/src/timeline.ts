@@ -213,6 +213,9 @@ export class Timeline {
     const hides = this.#shown !== null && peak !== undefined && Math.abs(this.#x(this.#shown.time) - this.#x(peak)) < 2 * LABEL;
     mark("peak", peak, hides ? "" : "peak");
     mark("moment", this.#shown?.time, this.#shown?.words ?? "");
+    // The name of the panel is where the label of an early moment is.
+    const isEarly = (time: number | undefined) => time !== undefined && this.#x(time) < MARGIN.left + 2.5 * LABEL;
+    this.#svg.select(".panel.memory").attr("visibility", isEarly(peak) || isEarly(this.#shown?.time) ? "hidden" : "visible");
   }
 
   /** The number of parts of time before a moment, of those at whose ends it is known what was alive. */
