@@ -274,12 +274,13 @@ impl Events {
         self.add_up();
     }
 
-    /// As much as [records](super::records) weigh, and new kinds of samples more; counted up to just above a limit.
+    /// As much as [records](super::records) weigh, and new kinds of samples more; counted up to just above a limit. What cannot be
+    /// merged does not count.
     fn weight(&self, limit: usize) -> usize {
         let mut weight = 0;
         let mut last = None;
         let mut is_known = vec![false; self.kinds.len()];
-        for event in &self.all {
+        for event in self.all.iter().filter(|event| !takes_from_records(event)) {
             weight += 1;
             let group = Some((key(event), event.kind));
             if group != last {
@@ -302,6 +303,14 @@ impl Events {
         self.kind_weight = KIND_WEIGHT;
         let mut kinds = Vec::new();
         for group in self.all.chunk_by_mut(|one, other| key(one) == key(other)) {
+            if takes_from_records(&group[0]) {
+                for equal in group.chunk_by_mut(|one, other| one.kind == other.kind) {
+                    let kind = kinds.len() as u32;
+                    kinds.push(mean(&self.kinds[equal[0].kind as usize]));
+                    equal.iter_mut().for_each(|event| event.kind = kind);
+                }
+                continue;
+            }
             let mut sum = Totals::default();
             for event in group.iter_mut() {
                 let each = mean(&self.kinds[event.kind as usize]);
@@ -320,7 +329,9 @@ impl Events {
         let mut groups: Vec<(f64, usize, usize)> = Vec::new();
         let mut start = 0;
         for group in self.all.chunk_by(|one, other| key(one) == key(other)) {
-            groups.push((self.most(group), start, start + group.len()));
+            if !takes_from_records(&group[0]) {
+                groups.push((self.most(group), start, start + group.len()));
+            }
             start += group.len();
         }
         groups.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
@@ -380,6 +391,11 @@ impl Events {
     }
 }
 
+/// Whether it takes away what the page's records have added: what an ended process had. So it is taken where and as it was added.
+const fn takes_from_records(event: &Event) -> bool {
+    event.change < 0 && event.lifetime == Lifetime::StillLive as u32
+}
+
 fn key(event: &Event) -> (u32, u32, u32) {
     (event.stack, event.type_id, event.lifetime)
 }
@@ -418,24 +434,38 @@ fn scaled(sum: &Totals, by: f64) -> Totals {
 mod tests {
     use std::collections::BTreeMap;
 
-    use nthbyte_profile::event::TypeId;
-    use nthbyte_profile::model::{Sample, Samples, Shape};
+    use nthbyte_profile::event::{ThreadId, TypeId};
+    use nthbyte_profile::model::{ProcessId, Sample, Samples, Shape, ThreadNames};
     use proptest::prelude::*;
 
     use super::super::data::tests::small;
     use super::super::pack::Columns;
     use super::*;
 
-    /// The small profile with other samples: when each is allocated and freed (not at all if that is too late), and its size.
+    /// The small profile with other samples: when each is allocated and freed (not at all if that is too late), and its size. Every
+    /// fifth is of a process that ends after two thirds of the session, if it is allocated before that.
     fn profile(lives: &[(u64, u64, u64)]) -> Profile {
         let mut profile = small();
         let first: Sample = profile.samples.iter().next().expect("there are samples");
         profile.samples = Samples::default();
+        let mut child = profile.processes[0].clone();
+        child.end = Nanos(profile.end.0 * 2 / 3);
+        profile.processes[0].end = profile.end;
+        profile.processes.push(child.clone());
+        let thread = ThreadNames {
+            name: String::new(),
+            os_id: 1,
+        };
+        profile.threads = vec![thread.clone(), thread];
+        profile.thread_processes = vec![ProcessId(0), ProcessId(1)];
         for (at, &(time, age, size)) in lives.iter().enumerate() {
-            let freed = Some(Nanos(time + age)).filter(|&time| time < profile.end);
+            let is_of_child = at % 5 == 0 && Nanos(time) < child.end;
+            let end = if is_of_child { child.end } else { profile.end };
+            let freed = Some(Nanos(time + age)).filter(|&time| time < end);
             let size = 1 + size * 100;
             let sample = Sample {
                 time: Nanos(time),
+                thread: ThreadId(is_of_child.into()),
                 stack: nthbyte_profile::event::NodeId(1 + (at % 2) as u32),
                 type_id: TypeId((at % 3) as u32),
                 shape: Shape {
@@ -584,10 +614,13 @@ mod tests {
         let mut steps = Vec::new();
         for limit in [900, 500, 160, 20] {
             let (changes, table, _) = of(limit);
-            assert!(changes.all.len() <= before && changes.all.len() <= limit);
-            before = changes.all.len();
+            // What ended processes had does not become less.
+            let live = Lifetime::StillLive as u32;
+            let changed = changes.all.iter().filter(|of| of.lifetime != live).count();
+            assert!(changed <= before && changed <= limit);
+            before = changed;
             steps.push((changes.parts < BUCKETS, changes.merged, changes.carried));
-            let end = alive(&profile, Moment::End);
+            let end = alive(&profile, Moment::Time(Nanos(profile.end.0 - 1)));
             let found = by_changes(&profile, &changes, &table, changes.parts);
             assert!((bytes(&found) / bytes(&end) - 1.0).abs() < 1e-6);
         }
