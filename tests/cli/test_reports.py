@@ -331,7 +331,7 @@ def test_time_without_time_samples_is_an_error(profile: Path) -> None:
 def test_sources_are_written_on_request_only(name: str, profile: Path, tmp_path: Path) -> None:
     written = []
     for options in (["--sources"], []):
-        words = ["export", profile, "--to", "firefox", "-o", tmp_path / name, *options]
+        words = ["export", profile, "--to", "firefox", "-f", "-o", tmp_path / name, *options]
         report(*words, folder=tmp_path).ok()
         data = (tmp_path / name).read_bytes()
         written.append(gzip.decompress(data) if name.endswith(".gz") else data)
