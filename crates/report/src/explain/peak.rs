@@ -7,6 +7,8 @@ use crate::leaks::name;
 use crate::selection::{Alive, Moment};
 use crate::text;
 
+/// A line is one of the next if it has this share of what was alive.
+const WORTH_NAMING: f64 = 0.02;
 /// What is alive at the peak comes before who allocates from this many bytes on …
 const LARGE: f64 = (64 << 20) as f64;
 /// … if it is this part of all that was allocated.
@@ -50,7 +52,10 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
             if !text.is_empty() {
                 answer.say(format!("The types: {text}."));
             }
-            let next: Vec<String> = lines.iter().skip(1).take(2).map(of).collect();
+            let worth =
+                |one: &&places::Ranked| one.figure.estimate >= WORTH_NAMING * bytes.estimate;
+            let next = lines.iter().skip(1).take(2).filter(worth);
+            let next: Vec<String> = next.map(of).collect();
             if !next.is_empty() {
                 answer.say(format!("Next: {}.", next.join("; ")));
             }
