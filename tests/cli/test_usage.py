@@ -182,6 +182,8 @@ def test_help(interpreter: Interpreter, tmp_path: Path) -> None:
         (["app.py", "--every", "1"], "try: nthbyte run app.py"),
         (["my app.nthb"], "try: nthbyte explain 'my app.nthb'"),
         (["stats", "x.nthb"], "try: nthbyte summary PROFILE"),
+        (["attach", "4711"], "from its start"),
+        (["-m", "app"], "try: nthbyte run -m"),
     ],
 )
 def test_wrong_commands_give_one_line(words: list[str], said: str, tmp_path: Path) -> None:

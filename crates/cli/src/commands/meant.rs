@@ -35,11 +35,10 @@ const ATTACH: [&str; 4] = ["attach", "detach", "live", "monitor"];
 pub fn advice(word: &OsStr) -> Option<String> {
     let text = word.to_str()?;
     if ATTACH.contains(&text) {
-        return Some(
-            "nthbyte records a program from its start, and attaches to none that runs: start it with \
-             nthbyte run PROGRAM (--start-after 60s and --for 30s record a part of the run)"
-                .to_owned(),
-        );
+        return Some(format!(
+            "there is no command {text}: a program is recorded from its start, by nthbyte run PROGRAM (--start-after \
+             60s and --for 30s record a part of the run)"
+        ));
     }
     if ["-m", "-c"].contains(&text) {
         return Some(format!("a command is missing; try: nthbyte run {text} …"));
