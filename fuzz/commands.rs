@@ -18,8 +18,8 @@ use super::allocator::most_during;
 const EACH_BYTE: u64 = 40;
 
 /// Those that take more of some files (docs/formats.md states it): a row for each function, of which a file may have as many
-/// as samples, or two answers at once. A comparison reads two files.
-const DEARER: [(&str, u64); 3] = [("summary --json", 90), ("explain", 70), ("diff", 200)];
+/// as samples. A comparison reads two files.
+const DEARER: [(&str, u64); 2] = [("summary --json", 90), ("diff", 180)];
 
 /// The rows of the tables of samples, sites and shapes that a command may pass over for each byte of the events. A sample has some
 /// bytes, and a row in each table at most; the dearest command passes over two to three rows for each byte. What passes
