@@ -33,6 +33,9 @@ SLOW = ["test_threading", "test_io", "test_unicode", "test_capi"]
 # On a PyPy of the system. In Debian's PyPy 8, test_threading does not end without nthbyte either.
 SLOW_ON_PYPY = ["test_threading", "test_generators"]
 
+# Not compared on a PyPy: 7.3.19 ends in a segmentation fault in five of thirty runs without nthbyte, too.
+UNSTABLE_ON_PYPY = frozenset(["test_sys_settrace"])
+
 MODULES = frozenset([*FAST, *SLOW])
 
 

@@ -154,7 +154,10 @@ fn more_than_another_is_said_only_where_intervals_are_apart() {
     );
     let unclear = explain(&profile(&[churn(400), churn(390)]));
     let first = answer(&unclear, Topic::Churn).unwrap();
-    assert!(first.sentences[0].contains("not certain"), "{first:?}");
+    assert!(
+        first.sentences[0].contains("about as much as the next ones"),
+        "{first:?}"
+    );
 }
 
 #[test]
@@ -243,7 +246,7 @@ fn what_accumulates_comes_before_who_allocates() {
 
 #[test]
 fn few_collections_do_not_tell_what_dies_young() {
-    for (number, is_few) in [(0, true), (3, true), (4, false)] {
+    for (number, is_few) in [(1, true), (3, true), (4, false)] {
         let mut profile = profile(&[churn(2000)]);
         profile.collections = vec![collection(0, 1000); number];
         let explanation = explain(&profile);
@@ -386,7 +389,7 @@ fn no_collector_is_fed_by_native_blocks() {
         .collect();
     let explanation = explain(&profile);
     let collector = answer(&explanation, Topic::Collector).unwrap();
-    assert_eq!(collector.sentences.len(), 1, "{collector:?}");
+    assert!(collector.places.is_empty(), "{collector:?}");
 }
 
 #[test]

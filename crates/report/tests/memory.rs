@@ -299,7 +299,7 @@ fn a_report_says_how_far_its_reading_is_from_the_moment() {
     let said =
         "the peak of RSS, 950 MiB, was at 5.10 s; what it was made of was read 100 ms earlier";
     assert_eq!(far(&profile, At::Peak).as_deref(), Some(said));
-    let said = "RSS was 950 MiB at most; it was 900 MiB after 5.00 s: ";
+    let said = "RSS was 950 MiB at most, and 900 MiB after 5.00 s: ";
     assert!(
         explained(&profile).contains(said),
         "{}",

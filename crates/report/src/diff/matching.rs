@@ -395,6 +395,8 @@ fn elsewhere(
         2 * common >= fewest
     };
     let end = common_end(file, path);
+    let is_installed_elsewhere = |path| installed(path).is_none_or(|name| end > name.len());
+    let is_same = is_same && is_installed_elsewhere(file) && is_installed_elsewhere(path);
     is_same.then(|| {
         (
             path.to_owned(),
@@ -403,6 +405,17 @@ fn elsewhere(
                 new: path[..path.len() - end].to_owned(),
             },
         )
+    })
+}
+
+/// What a module of an installed package, or of the standard library, is called there: it has this name in each folder that
+/// it is installed in.
+fn installed(path: &str) -> Option<&str> {
+    let packages = ["/site-packages/", "/dist-packages/"].into_iter();
+    let name = packages.filter_map(|folder| Some(path.rsplit_once(folder)?.1));
+    name.min_by_key(|name| name.len()).or_else(|| {
+        let below = path.rsplit_once("/lib/python3.")?.1;
+        Some(below.split_once('/')?.1)
     })
 }
 
@@ -601,6 +614,34 @@ mod tests {
         let old = [function("<module>", "/p/a/__init__.py", 1)];
         let new = [function("<module>", "/p/b/__init__.py", 1)];
         assert!(matching(&old, &new, &[]).folders.is_empty());
+    }
+
+    #[test]
+    fn an_installed_module_is_matched_by_its_whole_name() {
+        let core = |folder: &str| [function("run", &format!("{folder}/core.py"), 1)];
+        let packages = "/venv/lib/python3.12/site-packages";
+        let other = "/opt/env/lib/python3.12/site-packages";
+        let is_matched = |one: &str, another: &str| {
+            let found = matching(&core(one), &core(another), &[]);
+            !found.folders.is_empty()
+        };
+        assert!(is_matched(
+            &format!("{packages}/numpy"),
+            &format!("{other}/numpy")
+        ));
+        assert!(is_matched("/home/me/src/numpy", &format!("{other}/numpy")));
+        assert!(!is_matched(
+            &format!("{packages}/numpy"),
+            &format!("{other}/anyio")
+        ));
+        assert!(!is_matched(
+            "/usr/lib/python3.11/asyncio",
+            "/opt/lib/python3.11/email"
+        ));
+        assert!(is_matched(
+            "/usr/lib/python3.11/asyncio",
+            "/opt/lib/python3.11/asyncio"
+        ));
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     answer.places.push(place);
     if !is_one {
         answer.say(format!(
-            "The line that allocates most itself{} is {}: {}, {}.",
+            "The innermost line with most{} is {}: {}, {}.",
             if is_clear(&lines) {
                 ""
             } else {
@@ -75,7 +75,7 @@ fn rank(all: &[Ranked], noun: &str) -> String {
     match all.len() {
         1 => String::new(),
         _ if is_clear(all) => format!(", more than any other {noun}"),
-        _ => ", among the lines with most: the order of the first is not certain".to_owned(),
+        _ => ", about as much as the next ones".to_owned(),
     }
 }
 
@@ -101,6 +101,10 @@ fn young(facts: &Facts<'_>, answer: &mut Answer) {
         return;
     }
     let few = youth::few_collections(facts.profile);
+    if few == Some(0) {
+        // Nothing is known of what would have died before one.
+        return;
+    }
     let objects = aggregate.estimator.allocations(&young);
     answer.figure("young_bytes", bytes);
     answer.figure("young_objects", objects);
@@ -119,9 +123,8 @@ fn young(facts: &Facts<'_>, answer: &mut Answer) {
         is_here.then(|| places.totals(id))
     };
     let place = facts.places.place(first.key);
-    let most = if clear { "most" } else { "many" };
     let there = match answer.places.last() == Some(&place) {
-        true => "that line".to_owned(),
+        true => "That line".to_owned(),
         false => name(&place),
     };
     let dies = match few {
@@ -129,13 +132,18 @@ fn young(facts: &Facts<'_>, answer: &mut Answer) {
         Some(_) => "are freed before the next garbage collection",
     };
     answer.say(format!(
-        "{} of all bytes {dies}: {} objects, {most} from {there}.",
+        "{} of all bytes {dies}: {} objects.",
         facts.share(bytes.estimate),
-        facts.count(&objects)
+        facts.count(&objects),
     ));
     let types = types_text(&facts.places.types(here));
+    let than = if clear {
+        ", more than any other line"
+    } else {
+        ""
+    };
     answer.say(format!(
-        "It makes {} of them: {types}.",
+        "{there} makes {} of them{than}; of their bytes, {types}.",
         facts.count(&first.figure)
     ));
     if let Some(few) = few {
@@ -161,7 +169,7 @@ const BEGINS_MODULES: &str = "_call_with_frames_removed";
 
 /// What native code makes that has no frames, such as modules of mypyc and Cython, if it is much.
 fn native_code(facts: &Facts<'_>, first: &Ranked) -> Option<String> {
-    const HOW: &str = "nthbyte run --native-frames shows its functions";
+    const HOW: &str = "nthbyte run --native-frames shows their functions";
     let profile = facts.profile;
     let is_native = |frame: &nthbyte_profile::model::Frame| frame.kind == FrameKind::Native;
     if !crate::selection::lifetimes_are_known(profile) || profile.frames.iter().any(is_native) {
@@ -193,7 +201,7 @@ fn native_code(facts: &Facts<'_>, first: &Ranked) -> Option<String> {
     let types = facts.places.types(here);
     let many = types.iter().filter(|(_, share)| *share >= WORTH_COUNTING);
     (many.count() >= MANY_TYPES)
-        .then(|| format!("Native code makes objects of many types there: {HOW}."))
+        .then(|| format!("Functions of native code make objects of many types there: {HOW}."))
 }
 
 /// Which process allocates most, if there are several.

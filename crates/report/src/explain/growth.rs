@@ -127,7 +127,7 @@ fn leak(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
                 undecided.max_by(|one, other| one.held.estimate.total_cmp(&other.held.estimate));
             if let Some(keeper) = largest {
                 let keeper = &keeper.place;
-                answer.say(format!("It may be {}.", name(keeper)));
+                answer.say(format!("It may be {}, whose objects stay.", name(keeper)));
                 answer.places.push(keeper.clone());
             }
         }

@@ -7,6 +7,8 @@ use crate::leaks::name;
 use crate::selection::{Alive, Moment};
 use crate::text;
 
+/// From this share on, a part is all.
+const ALL: f64 = 0.995;
 /// A line is one of the next if it has this share of what was alive.
 const WORTH_NAMING: f64 = 0.02;
 /// What is alive at the peak comes before who allocates from this many bytes on …
@@ -19,11 +21,28 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let mut answer = facts.answer(Topic::Peak, weight::PEAK, &["flamegraph", "--at", "peak"]);
     match facts.peak {
         Some(time) => {
-            let alive = Alive::at(profile, Moment::Found(time));
+            let at = |moment| {
+                let alive = Alive::at(profile, moment);
+                let estimator = alive.estimator(&facts.aggregate.estimator);
+                let bytes = estimator.bytes(&alive.sum());
+                (alive, estimator, bytes)
+            };
+            let found = at(Moment::Found(time));
+            // The peak is at least what is alive at the end, which all samples tell, not half of them.
+            let end = (profile.processes.len() < 2).then(|| at(Moment::End));
+            let end = end.filter(|end| end.2.estimate >= found.2.estimate);
+            let (which, time) = match &end {
+                Some(_) => ("which is the end, ", profile.end),
+                None => ("", time),
+            };
+            if end.is_some()
+                && let Some(last) = answer.more.last_mut()
+            {
+                "end".clone_into(last);
+            }
+            let (alive, estimator, bytes) = end.unwrap_or(found);
             let of_alive = |id| alive.totals(id);
             let sums = facts.places.sums(of_alive);
-            let estimator = alive.estimator(&facts.aggregate.estimator);
-            let bytes = estimator.bytes(&alive.sum());
             answer.figure("bytes", bytes);
             answer.figure("at_nanos", Estimate::exact(time.0 as f64));
             let lines = facts.places.group(&sums, By::OwnLine).into_iter();
@@ -40,11 +59,14 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
                 .collect();
             let first = lines.first()?;
             answer.figure("line_bytes", first.figure);
+            let part = match first.figure.estimate {
+                whole if whole >= ALL * bytes.estimate => "all of it was".to_owned(),
+                _ => format!("{} of it were", of_bytes(&first.figure)),
+            };
             answer.say(format!(
-                "{} were alive at the peak, after {}; {} of it were allocated for {}.",
+                "{} were alive at the peak, {which}after {}; {part} allocated for {}.",
                 of_bytes(&bytes),
                 text::duration(time.0),
-                of_bytes(&first.figure),
                 name(&answer.places[0]),
             ));
             let types = facts.places.types(of_alive);

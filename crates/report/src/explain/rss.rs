@@ -20,6 +20,8 @@ const WORTH_HEADING: f64 = (16 << 20) as f64;
 const MOSTLY_FREE: f64 = 0.4;
 /// … and from this many bytes on.
 const LARGE: f64 = (64 << 20) as f64;
+/// What is unknown has a sentence from this part of the resident set on.
+const MUCH_UNKNOWN: f64 = 0.2;
 /// A composition of at least this part of the largest resident set is that of the peak.
 const AT_THE_PEAK: f64 = 0.97;
 
@@ -90,6 +92,8 @@ fn held(end: &Memory, answer: &mut Answer) {
         return;
     }
     let live = of_group(&groups(end), "Python, live");
+    // The command shows the peak, if it is not told otherwise.
+    answer.more.extend(["--at", "end"].map(str::to_owned));
     let mut said = format!(
         "RSS is {} at the end, and live Python objects {} of it: {} are free blocks in pages that live blocks hold",
         text::bytes(whole),
@@ -113,9 +117,15 @@ fn made_of(memory: &Memory, largest: f64, answer: &mut Answer) {
     let whole = (memory.rss as f64).max(1.0);
     let groups = groups(memory);
     let largest_text = text::bytes(largest);
+    let unknown = of_group(&groups, "unknown");
+    let before = if answer.sentences.is_empty() {
+        "RSS"
+    } else {
+        "Before that, it"
+    };
     answer.say(if memory.is_apart && whole < AT_THE_PEAK * largest {
         format!(
-            "RSS was {largest_text} at most; it was {} after {}: {}.",
+            "{before} was {largest_text} at most, and {} after {}: {}.",
             text::bytes(whole),
             text::duration(memory.at_nanos),
             named(&groups, whole)
@@ -123,6 +133,13 @@ fn made_of(memory: &Memory, largest: f64, answer: &mut Answer) {
     } else {
         format!("RSS was {largest_text} at most: {}.", named(&groups, whole))
     });
+    if unknown >= MUCH_UNKNOWN * whole {
+        answer.say(
+            "What is unknown is neither Python's nor what malloc or mmap gave while the program ran: such as what \
+             libraries' own allocators keep."
+                .to_owned(),
+        );
+    }
     for (group, figure) in [
         ("Python, live", "rss_python_live_bytes"),
         ("Python, free", "rss_python_free_bytes"),

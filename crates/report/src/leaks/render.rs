@@ -136,8 +136,12 @@ impl Report {
                 .others
                 .iter()
                 .partition(|other| other.verdict == Verdict::TooFew);
+            let known_heading = match self.no_verdict() {
+                None => "Holds memory, but does not leak:",
+                Some(_) => "Holds memory:",
+            };
             for (heading, others) in [
-                ("Holds memory, but does not leak:", known),
+                (known_heading, known),
                 (
                     "Holds memory; a longer run or a smaller --every would tell whether it leaks:",
                     few,

@@ -195,12 +195,11 @@ impl Finding {
         self.drops() && self.taken_over.is_empty()
     }
 
-    /// Whether this line may be the one that keeps what is now in another line's blocks: it keeps more than that line, of types whose
-    /// blocks are used again.
+    /// Whether this line may be the one that keeps what is now in another line's blocks: its own objects stay, other than that
+    /// line's.
     pub(crate) fn may_keep_blocks_of(&self, other: &Self) -> bool {
         !self.drops()
-            && self.reused_types() >= SOME
-            && self.kept > other.kept
+            && self.kept >= MORE * other.kept
             && self.place.of_function() != other.place.of_function()
     }
 

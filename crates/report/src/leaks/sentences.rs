@@ -29,7 +29,7 @@ impl Report {
             .iter()
             .any(|one| one.verdict == Verdict::Grew);
         let cannot = if grew {
-            ": one pass cannot tell a leak from a result that is being built (--repeated, if it is none)"
+            ": one pass cannot tell a leak from a result that is being built (if it repeats its work, add --repeated)"
         } else {
             ""
         };

@@ -15,6 +15,8 @@ const BYTES: usize = 10;
 const PERCENT: usize = 8;
 /// Holders are named if they hold at least this part of the resident set.
 const WORTH_NAMING: f64 = 0.005;
+/// Two readings are of one moment if they are no farther apart, in nanoseconds.
+const SAME_MOMENT: u64 = 500_000_000;
 /// Holders that are shown.
 const SHOWN: usize = 5;
 /// Columns for the name of a holder beside its figures, at least.
@@ -33,7 +35,7 @@ impl Memory {
             .iter()
             .all(|row| text::width(&interval(row)) <= room);
         let when = match self.at {
-            "peak" if self.is_missed_peak() => "in the largest reading, ",
+            "peak" if self.is_missed_peak() || self.is_apart => "in the largest reading, ",
             "peak" => "at its peak, ",
             "end" => "at the end, ",
             _ => "at ",
@@ -101,8 +103,12 @@ impl Memory {
         if (holders.free as f64) < WORTH_NAMING * self.rss as f64 {
             return;
         }
+        let when = match holders.at_nanos.abs_diff(self.at_nanos) {
+            0..=SAME_MOMENT => String::new(),
+            _ => format!("After {}, ", text::duration(holders.at_nanos)),
+        };
         let mut sentence = format!(
-            "{} of free blocks are in pages that live blocks hold",
+            "{when}{} of free blocks are in pages that live blocks hold",
             text::bytes(holders.free as f64),
         );
         if holders.sparse_free > 0 {
