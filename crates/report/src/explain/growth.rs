@@ -2,7 +2,7 @@
 
 use super::{Answer, Facts, Topic, of_bytes, weight};
 use crate::estimate::Estimate;
-use crate::leaks::{Finding, Leaks, Repeats, Report, Verdict, name};
+use crate::leaks::{Finding, Leaks, Place, Repeats, Report, Verdict, name};
 use crate::text;
 
 /// Findings that have a sentence each.
@@ -120,23 +120,16 @@ fn leak(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
                  objects of {place}. Those objects die; CPython uses their blocks again, for what another line keeps."
             )
         });
-        if !accused {
-            let may_keep = |one: &&Finding| one.may_keep_blocks_of(finding);
-            let undecided = report.undecided.iter().filter(may_keep);
-            let largest =
-                undecided.max_by(|one, other| one.held.estimate.total_cmp(&other.held.estimate));
-            if let Some(keeper) = largest {
-                let keeper = &keeper.place;
-                answer.say(format!("It may be {}, whose objects stay.", name(keeper)));
-                answer.places.push(keeper.clone());
-            }
+        answer.places.push(finding.place.clone());
+        if !accused && let Some(keeper) = keeper(report, finding) {
+            answer.say(format!("It may be {}, whose objects stay.", name(keeper)));
+            answer.places.push(keeper.clone());
         }
         answer.say(format!(
             "{it} {verb} {}{until}: {} of every MiB that the program allocates.",
             of_bytes(&together.held),
             text::bytes(finding.per_mib),
         ));
-        answer.places.push(finding.place.clone());
     }
     if leaks.findings.len() > FINDINGS {
         answer.say(format!(
@@ -151,6 +144,23 @@ fn leak(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
     answer.figure("grown", first.grown);
     answer.figure("held", first.held);
     Some(answer)
+}
+
+/// The line that holds most of those that may keep what is in the blocks of such a finding.
+fn keeper<'a>(report: &'a Report, finding: &Finding) -> Option<&'a Place> {
+    let undecided = report.undecided.iter();
+    let undecided = undecided.filter(|one| one.may_keep_blocks_of(finding));
+    let undecided = undecided.map(|one| (&one.place, one.held.estimate));
+    // A line that takes all its objects' blocks from CPython's stock has few samples of its own.
+    let few = report.others.iter();
+    let few = few.filter(|one| {
+        one.verdict == Verdict::TooFew && one.place.of_function() != finding.place.of_function()
+    });
+    let few = few.map(|one| (&one.place, one.held.estimate));
+    let largest = undecided
+        .chain(few)
+        .max_by(|one, other| one.1.total_cmp(&other.1));
+    largest.map(|(place, _)| place)
 }
 
 /// PyPy: whether the heap as a whole grows.
