@@ -57,7 +57,9 @@ def explain(*words: str | Path, folder: Path) -> Any:
     plain = " ".join(text.split())
     assert " ".join(found["answers"][0]["sentences"][0].split()) in plain
     for answer in found["answers"]:
-        if answer["more"] and "PROGRAM" not in answer["more"] and answer["more"][1] != "flamegraph":
+        # A viewer waits for its browser.
+        more = answer["more"]
+        if more and "PROGRAM" not in more and more[1] not in ("flamegraph", "view"):
             run([str(COMMAND), *answer["more"][1:]], folder).ok()
     return {answer["topic"]: answer for answer in found["answers"]}
 
