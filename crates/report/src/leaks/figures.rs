@@ -437,6 +437,7 @@ impl Analysis<'_> {
                         false => verdict,
                     },
                     held,
+                    freed_at_end: candidate.end.early,
                     curve: self.curve(members),
                 }
             });

@@ -129,6 +129,8 @@ pub struct Holder {
     pub verdict: Verdict,
     /// Bytes alive at the end.
     pub held: Estimate,
+    /// Whether most of it was freed at the program's end; then `held` is the value just before that.
+    pub freed_at_end: bool,
     /// Estimated live bytes over the run, at equal distances in time.
     pub curve: Vec<f64>,
 }

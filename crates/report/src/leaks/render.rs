@@ -158,6 +158,13 @@ impl Report {
             if self.others_left_out > 0 {
                 let _ = writeln!(text, "  … and {} more", self.others_left_out);
             }
+            if self.others.iter().any(|other| other.freed_at_end) {
+                wrap(
+                    text,
+                    "What is freed as the program ends counts as held here, and not as live at the end.",
+                    width,
+                );
+            }
         }
     }
 
@@ -171,9 +178,13 @@ impl Report {
     }
 
     fn finding(&self, text: &mut String, width: usize, finding: &Finding) {
+        let place = name(&finding.place);
+        let who = match finding.may_be_of_others() {
+            true => format!("Something, in blocks that were made for objects of {place},"),
+            false => place,
+        };
         let line = format!(
-            "{} keeps {} of every MiB that the program allocates: {}, no sign of levelling off; {} {}",
-            name(&finding.place),
+            "{who} keeps {} of every MiB that the program allocates: {}, no sign of levelling off; {} {}",
             text::bytes(finding.per_mib),
             self.growth(finding),
             if finding.freed_at_end {
