@@ -18,7 +18,12 @@ const LARGE_PART: f64 = 0.1;
 
 pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let profile = facts.profile;
-    let mut answer = facts.answer(Topic::Peak, weight::PEAK, &["flamegraph", "--at", "peak"]);
+    // What was alive at a moment is known only where the peak is.
+    let command: &[&str] = match facts.peak {
+        Some(_) => &["flamegraph", "--at", "peak"],
+        None => &["flamegraph"],
+    };
+    let mut answer = facts.answer(Topic::Peak, weight::PEAK, command);
     match facts.peak {
         Some(time) => {
             let at = |moment| {
