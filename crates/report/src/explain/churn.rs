@@ -14,9 +14,6 @@ use crate::youth;
 /// Below this share of all bytes, what dies young is not worth a sentence.
 const LEAST_YOUNG: f64 = 0.05;
 
-/// A line is one of the next if it has this share of all bytes.
-const WORTH_NAMING: f64 = 0.02;
-
 /// The line of the program's own code that leads to most; the line that allocates most itself, if that is another one;
 /// what dies young.
 pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
@@ -58,15 +55,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     if let Some(sentence) = native_code(facts, itself) {
         answer.say(sentence);
     }
-    let worth = |one: &&Ranked| one.figure.estimate >= WORTH_NAMING * facts.estimate;
-    let next = own[1..].iter().take(2).filter(worth).map(|one| {
-        let place = facts.places.place(one.key);
-        format!("{} {}", name(&place), of_bytes(&one.figure))
-    });
-    let next: Vec<String> = next.collect();
-    if !next.is_empty() {
-        answer.say(format!("Next: {}.", next.join("; ")));
-    }
+    answer.say_next(facts, &own, facts.estimate, of_bytes);
     Some(answer)
 }
 

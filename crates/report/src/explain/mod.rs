@@ -36,17 +36,22 @@ use serde::Serialize;
 
 use crate::aggregate::Aggregate;
 use crate::estimate::Estimate;
-use crate::leaks::{Leaks, Place};
+use crate::leaks::{Leaks, Place, name};
 use crate::parallel::both;
 use crate::periods;
 use crate::selection::{Moment, peak_of_all};
 use crate::text;
-use places::Places;
+use places::{Places, Ranked};
 pub use render::Style;
 pub use rss::Resident;
 
 /// The version of the JSON form. It changes only if a member is removed, or changes its meaning.
 pub const VERSION: u32 = 1;
+
+/// The lines that are named after the first one, at most.
+const NEXT: usize = 2;
+/// And only those with this share of the whole.
+const WORTH_NAMING: f64 = 0.02;
 
 /// What is asked, as the user named it.
 #[derive(Clone, Debug, Default)]
@@ -76,9 +81,6 @@ pub struct Explanation {
     pub samples: u64,
     /// Mean distance between samples, in bytes; if it changed, the one that would give the same intervals.
     pub period: u64,
-    /// All of them in words.
-    #[serde(skip)]
-    pub periods_text: String,
     /// Whether every allocation was recorded, so that the figures are exact.
     pub exact: bool,
     /// Bytes allocated in total, estimated from the samples.
@@ -232,7 +234,6 @@ impl Explanation {
             duration_nanos: profile.end.0,
             samples: profile.samples.len() as u64,
             period: facts.period,
-            periods_text: periods::described(profile),
             exact: facts.exact,
             bytes,
             bytes_allocated: facts.allocated as u64,
@@ -307,6 +308,26 @@ impl<'a> Facts<'a> {
 impl Answer {
     fn say(&mut self, sentence: String) {
         self.sentences.push(sentence);
+    }
+
+    /// Names the next lines, those that are worth it. `whole`: what all of them sum up to.
+    fn say_next(
+        &mut self,
+        facts: &Facts<'_>,
+        lines: &[Ranked],
+        whole: f64,
+        show: impl Fn(&Estimate) -> String,
+    ) {
+        let next = lines.iter().skip(1).take(NEXT);
+        let next = next.filter(|one| one.figure.estimate >= WORTH_NAMING * whole);
+        let next = next.map(|one| {
+            let place = facts.places.place(one.key);
+            format!("{} {}", name(&place), show(&one.figure))
+        });
+        let next: Vec<String> = next.collect();
+        if !next.is_empty() {
+            self.say(format!("Next: {}.", next.join("; ")));
+        }
     }
 
     fn figure(&mut self, name: &'static str, figure: Estimate) {

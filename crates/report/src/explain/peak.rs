@@ -1,5 +1,7 @@
 //! What was alive when most was.
 
+use nthbyte_profile::event::Nanos;
+
 use super::places::{self, By, types_text};
 use super::{Answer, Facts, Topic, of_bytes, weight};
 use crate::estimate::Estimate;
@@ -9,110 +11,95 @@ use crate::text;
 
 /// From this share on, a part is all.
 const ALL: f64 = 0.995;
-/// A line is one of the next if it has this share of what was alive.
-const WORTH_NAMING: f64 = 0.02;
 /// What is alive at the peak comes before who allocates from this many bytes on …
 const LARGE: f64 = (64 << 20) as f64;
 /// … if it is this part of all that was allocated.
 const LARGE_PART: f64 = 0.1;
 
 pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
-    let profile = facts.profile;
-    // What was alive at a moment is known only where the peak is.
-    let command: &[&str] = match facts.peak {
-        Some(_) => &["flamegraph", "--at", "peak"],
-        None => &["flamegraph"],
-    };
-    let mut answer = facts.answer(Topic::Peak, weight::PEAK, command);
     match facts.peak {
-        Some(time) => {
-            let at = |moment| {
-                let alive = Alive::at(profile, moment);
-                let estimator = alive.estimator(&facts.aggregate.estimator);
-                let bytes = estimator.bytes(&alive.sum());
-                (alive, estimator, bytes)
-            };
-            let found = at(Moment::Found(time));
-            // The peak is at least what is alive at the end, which all samples tell, not half of them.
-            let end = (profile.processes.len() < 2).then(|| at(Moment::End));
-            let end = end.filter(|end| end.2.estimate >= found.2.estimate);
-            let (which, time) = match &end {
-                Some(_) => ("which is the end, ", profile.end),
-                None => ("", time),
-            };
-            if end.is_some()
-                && let Some(last) = answer.more.last_mut()
-            {
-                "end".clone_into(last);
-            }
-            let (alive, estimator, bytes) = end.unwrap_or(found);
-            let of_alive = |id| alive.totals(id);
-            let sums = facts.places.sums(of_alive);
-            answer.figure("bytes", bytes);
-            answer.figure("at_nanos", Estimate::exact(time.0 as f64));
-            let lines = facts.places.group(&sums, By::OwnLine).into_iter();
-            let lines = places::ranked(lines.map(|(key, sum)| (key, estimator.bytes(&sum))));
-            let of = |one: &places::Ranked| {
-                let share = one.figure.estimate / bytes.estimate.max(1.0);
-                let place = facts.places.place(one.key);
-                format!("{} {}", name(&place), text::percent(share.min(1.0)))
-            };
-            answer.places = lines
-                .iter()
-                .take(3)
-                .map(|one| facts.places.place(one.key))
-                .collect();
-            let first = lines.first()?;
-            answer.figure("line_bytes", first.figure);
-            let part = match first.figure.estimate {
-                whole if whole >= ALL * bytes.estimate => "all of it was".to_owned(),
-                _ => format!("{} of it were", of_bytes(&first.figure)),
-            };
-            answer.say(format!(
-                "{} were alive at the peak, {which}after {}; {part} allocated for {}.",
-                of_bytes(&bytes),
-                text::duration(time.0),
-                name(&answer.places[0]),
-            ));
-            let types = facts.places.types(of_alive);
-            let text = types_text(&types);
-            if !text.is_empty() {
-                answer.say(format!("The types: {text}."));
-            }
-            let worth =
-                |one: &&places::Ranked| one.figure.estimate >= WORTH_NAMING * bytes.estimate;
-            let next = lines.iter().skip(1).take(2).filter(worth);
-            let next: Vec<String> = next.map(of).collect();
-            if !next.is_empty() {
-                answer.say(format!("Next: {}.", next.join("; ")));
-            }
-            let is_large = bytes.estimate >= LARGE.max(LARGE_PART * facts.estimate);
-            if is_large {
-                answer.weight = weight::PEAK_IS_LARGE;
-            }
-            for sentence in inner_allocators(&types, bytes.estimate) {
-                answer.say(sentence);
-            }
-        }
-        None => {
-            let memory = profile.memory.iter();
-            let used = memory.filter_map(|memory| Some((memory.heap_used?, memory.time)));
-            let (used, time) = used.max_by_key(|&(used, time)| (used, std::cmp::Reverse(time)))?;
-            let used_bytes = Estimate::exact(used as f64);
-            answer.figure("heap_bytes", used_bytes);
-            answer.figure("at_nanos", Estimate::exact(time.0 as f64));
-            let unknown = if profile.samples.is_empty() {
-                ""
-            } else {
-                " What it was made of then is not known: the profile does not say when old objects are freed."
-            };
-            answer.say(format!(
-                "The heap was largest after {}: {}.{unknown}",
-                text::duration(time.0),
-                text::bytes(used as f64)
-            ));
-        }
+        Some(time) => alive(facts, time),
+        None => largest_heap(facts),
     }
+}
+
+/// What was alive at the peak, of which the moment was found.
+fn alive(facts: &Facts<'_>, time: Nanos) -> Option<Answer> {
+    let profile = facts.profile;
+    let alive = Alive::at(profile, Moment::Found(time));
+    let sum = alive.sum();
+    // The peak is at least what is alive at the end, which all samples tell, not half of them.
+    let at_end = facts.aggregate.all.alive.estimate;
+    let is_end = profile.processes.len() < 2 && at_end >= sum.bytes.estimate;
+    let (alive, sum, time, at, which) = if is_end {
+        let alive = Alive::at(profile, Moment::End);
+        let sum = alive.sum();
+        (alive, sum, profile.end, "end", "which is the end, ")
+    } else {
+        (alive, sum, time, "peak", "")
+    };
+    let mut answer = facts.answer(Topic::Peak, weight::PEAK, &["flamegraph", "--at", at]);
+    let of_alive = |id| alive.totals(id);
+    let sums = facts.places.sums(of_alive);
+    let estimator = alive.estimator(&facts.aggregate.estimator);
+    let bytes = estimator.bytes(&sum);
+    answer.figure("bytes", bytes);
+    answer.figure("at_nanos", Estimate::exact(time.0 as f64));
+    let lines = facts.places.group(&sums, By::OwnLine).into_iter();
+    let lines = places::ranked(lines.map(|(key, sum)| (key, estimator.bytes(&sum))));
+    let named = lines.iter().take(3);
+    answer.places = named.map(|one| facts.places.place(one.key)).collect();
+    let first = lines.first()?;
+    answer.figure("line_bytes", first.figure);
+    let part = match first.figure.estimate {
+        whole if whole >= ALL * bytes.estimate => "all of it was".to_owned(),
+        _ => format!("{} of it were", of_bytes(&first.figure)),
+    };
+    answer.say(format!(
+        "{} were alive at the peak, {which}after {}; {part} allocated for {}.",
+        of_bytes(&bytes),
+        text::duration(time.0),
+        name(&answer.places[0]),
+    ));
+    let types = facts.places.types(of_alive);
+    let text = types_text(&types);
+    if !text.is_empty() {
+        answer.say(format!("The types: {text}."));
+    }
+    let share = |figure: &Estimate| {
+        let share = figure.estimate / bytes.estimate.max(1.0);
+        text::percent(share.min(1.0))
+    };
+    answer.say_next(facts, &lines, bytes.estimate, share);
+    if bytes.estimate >= LARGE.max(LARGE_PART * facts.estimate) {
+        answer.weight = weight::PEAK_IS_LARGE;
+    }
+    for sentence in inner_allocators(&types, bytes.estimate) {
+        answer.say(sentence);
+    }
+    Some(answer)
+}
+
+/// When the heap was largest, where nobody knows what was alive.
+fn largest_heap(facts: &Facts<'_>) -> Option<Answer> {
+    let profile = facts.profile;
+    let mut answer = facts.answer(Topic::Peak, weight::PEAK, &["flamegraph"]);
+    let memory = profile.memory.iter();
+    let used = memory.filter_map(|memory| Some((memory.heap_used?, memory.time)));
+    let (used, time) = used.max_by_key(|&(used, time)| (used, std::cmp::Reverse(time)))?;
+    let used_bytes = Estimate::exact(used as f64);
+    answer.figure("heap_bytes", used_bytes);
+    answer.figure("at_nanos", Estimate::exact(time.0 as f64));
+    let unknown = if profile.samples.is_empty() {
+        ""
+    } else {
+        " What it was made of then is not known: the profile does not say when old objects are freed."
+    };
+    answer.say(format!(
+        "The heap was largest after {}: {}.{unknown}",
+        text::duration(time.0),
+        text::bytes(used as f64)
+    ));
     Some(answer)
 }
 

@@ -64,23 +64,6 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     Some(answer)
 }
 
-/// The sums of the rows by group, in the order of the table.
-fn groups(memory: &Memory) -> Vec<(&'static str, f64)> {
-    let mut groups: Vec<(&'static str, f64)> = Vec::new();
-    for row in &memory.rows {
-        match groups.last_mut() {
-            Some((group, sum)) if *group == row.group => *sum += row.bytes.estimate,
-            _ => groups.push((row.group, row.bytes.estimate)),
-        }
-    }
-    groups
-}
-
-fn of_group(groups: &[(&'static str, f64)], wanted: &str) -> f64 {
-    let group = groups.iter().find(|(name, _)| *name == wanted);
-    group.map_or(0.0, |(_, bytes)| bytes.max(0.0))
-}
-
 /// Who holds what is free at the end, if that is much.
 fn held(end: &Memory, answer: &mut Answer) {
     let whole = (end.rss as f64).max(1.0);
@@ -91,7 +74,7 @@ fn held(end: &Memory, answer: &mut Answer) {
     if free < WORTH_HEADING.max(MUCH_HELD * whole) {
         return;
     }
-    let live = of_group(&groups(end), "Python, live");
+    let live = of_group(&end.groups(), "Python, live");
     // The command shows the peak, if it is not told otherwise.
     answer.more.extend(["--at", "end"].map(str::to_owned));
     let mut said = format!(
@@ -113,9 +96,14 @@ fn held(end: &Memory, answer: &mut Answer) {
     }
 }
 
+fn of_group(groups: &[(&'static str, f64)], wanted: &str) -> f64 {
+    let group = groups.iter().find(|(name, _)| *name == wanted);
+    group.map_or(0.0, |(_, bytes)| bytes.max(0.0))
+}
+
 fn made_of(memory: &Memory, largest: f64, answer: &mut Answer) {
     let whole = (memory.rss as f64).max(1.0);
-    let groups = groups(memory);
+    let groups = memory.groups();
     let largest_text = text::bytes(largest);
     let unknown = of_group(&groups, "unknown");
     let before = if answer.sentences.is_empty() {

@@ -121,6 +121,18 @@ impl Memory {
         moments.into_iter().map(at).collect()
     }
 
+    /// The sums of the rows by group, in the order of the table.
+    pub(crate) fn groups(&self) -> Vec<(&'static str, f64)> {
+        let mut groups: Vec<(&'static str, f64)> = Vec::new();
+        for row in &self.rows {
+            match groups.last_mut() {
+                Some((group, sum)) if *group == row.group => *sum += row.bytes.estimate,
+                _ => groups.push((row.group, row.bytes.estimate)),
+            }
+        }
+        groups
+    }
+
     fn at(profile: &Profile, estimator: &Estimator, moment: &moment::Observed<'_>, at: At) -> Self {
         let mut rows = Rows::default();
         let mut notes: Vec<String> = Vec::new();

@@ -50,16 +50,13 @@ impl Memory {
         if self.processes > 1 {
             let _ = writeln!(out, "of {} processes together", self.processes);
         }
+        let mut groups = self.groups().into_iter();
         let mut group = "";
         for row in &self.rows {
-            if row.key.group() != group {
-                group = row.key.group();
-                let sum: f64 = self
-                    .rows
-                    .iter()
-                    .filter(|row| row.key.group() == group)
-                    .map(|row| row.bytes.estimate)
-                    .sum();
+            if row.group != group
+                && let Some((next, sum)) = groups.next()
+            {
+                group = next;
                 out.push('\n');
                 // A row below zero may be larger than all others of its group.
                 line(&mut out, group, sum.max(0.0), whole, "");
