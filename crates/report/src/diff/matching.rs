@@ -131,11 +131,12 @@ impl Matching {
     /// Matches what is left: files that only one side has.
     fn match_renamed(&mut self, old: &Names<'_>, new: &Names<'_>) {
         let taken: BTreeSet<&str> = self.files.values().map(String::as_str).collect();
-        let old_left: Vec<&str> = old.keys().copied().collect();
+        // An installed module keeps its name.
+        let own = |file: &&str| installed(file).is_none();
         let is_left = |file: &&str| !new.contains_key(file) && !self.files.contains_key(*file);
-        let old_left: Vec<&str> = old_left.into_iter().filter(is_left).collect();
+        let old_left: Vec<&str> = old.keys().copied().filter(own).filter(is_left).collect();
         let is_left = |file: &&str| !old.contains_key(file) && !taken.contains(file);
-        let new_left: Vec<&str> = new.keys().copied().filter(is_left).collect();
+        let new_left: Vec<&str> = new.keys().copied().filter(own).filter(is_left).collect();
         // The file of the other side that has most of the names, if there is one such.
         let best = |names: &BTreeSet<&str>, others: &Names<'_>, left: &[&'_ str]| {
             let alike = left.iter().map(|file| (alike(names, &others[file]), *file));
@@ -395,9 +396,8 @@ fn elsewhere(
         2 * common >= fewest
     };
     let end = common_end(file, path);
-    let is_installed_elsewhere = |path| installed(path).is_none_or(|name| end > name.len());
-    let is_same = is_same && is_installed_elsewhere(file) && is_installed_elsewhere(path);
-    is_same.then(|| {
+    let keeps_name = |path| installed(path).is_none_or(|name| end > name.len());
+    (is_same && keeps_name(file) && keeps_name(path)).then(|| {
         (
             path.to_owned(),
             Folder {
@@ -623,7 +623,8 @@ mod tests {
         let other = "/opt/env/lib/python3.12/site-packages";
         let is_matched = |one: &str, another: &str| {
             let found = matching(&core(one), &core(another), &[]);
-            !found.folders.is_empty()
+            assert_eq!(found.folders.is_empty(), found.files.is_empty());
+            !found.files.is_empty()
         };
         assert!(is_matched(
             &format!("{packages}/numpy"),
@@ -642,6 +643,16 @@ mod tests {
             "/usr/lib/python3.11/asyncio",
             "/opt/lib/python3.11/asyncio"
         ));
+        // Nor is it another module of its folder, however alike the names of their functions are.
+        let module = |name: &str| {
+            [function(
+                "__init__",
+                &format!("/usr/lib/python3.11/{name}.py"),
+                1,
+            )]
+        };
+        let found = matching(&module("_weakrefset"), &module("types"), &[]);
+        assert!(found.files.is_empty());
     }
 
     #[test]
