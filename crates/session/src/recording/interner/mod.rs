@@ -11,6 +11,7 @@
 
 mod epoch;
 mod functions;
+mod keyed;
 mod keys;
 mod labels;
 mod nodes;

@@ -1,0 +1,92 @@
+//! Functions and types: definitions that the host finds by a key of its own, or by a name.
+
+use nthbyte_profile::event::{CodeId, TypeId};
+
+use super::keys::KeyMap;
+use super::nodes::MAX_CODES;
+
+/// The number of a definition.
+pub(crate) trait Number: Copy {
+    /// The first one that is given, and the first one that is not.
+    const ALL: [u32; 2];
+
+    fn from_u32(number: u32) -> Self;
+}
+
+impl Number for CodeId {
+    const ALL: [u32; 2] = [0, MAX_CODES];
+
+    fn from_u32(number: u32) -> Self {
+        Self(number)
+    }
+}
+
+impl Number for TypeId {
+    const ALL: [u32; 2] = [Self::UNKNOWN.0 + 1, u32::MAX];
+
+    fn from_u32(number: u32) -> Self {
+        Self(number)
+    }
+}
+
+/// The definitions of one kind in one epoch. `Known`: what is known of one by its key.
+pub(crate) struct Keyed<Id, Known> {
+    by_key: KeyMap<u64, Known>,
+    by_name: KeyMap<&'static str, Id>,
+    next: u32,
+}
+
+impl<Id: Number, Known> Default for Keyed<Id, Known> {
+    fn default() -> Self {
+        Self {
+            by_key: KeyMap::default(),
+            by_name: KeyMap::default(),
+            next: Id::ALL[0],
+        }
+    }
+}
+
+impl<Id: Number, Known: Copy> Keyed<Id, Known> {
+    #[inline]
+    pub(crate) fn get(&self, key: u64) -> Option<Known> {
+        self.by_key.get(&key).copied()
+    }
+
+    #[inline]
+    pub(crate) fn named(&self, name: &'static str) -> Option<Id> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Reserves space for one more key and one more name. `None` if there is no memory or no free number.
+    pub(crate) fn reserve(&mut self) -> Option<()> {
+        self.by_key.try_reserve(1).ok()?;
+        self.by_name.try_reserve(1).ok()?;
+        (self.next < Id::ALL[1]).then_some(())
+    }
+
+    /// The number of the next definition.
+    pub(crate) fn define(&mut self) -> Id {
+        self.next += 1;
+        Id::from_u32(self.next - 1)
+    }
+
+    /// Adds a key. The caller has reserved space for it.
+    pub(crate) fn insert(&mut self, key: u64, known: Known) {
+        self.by_key.insert(key, known);
+    }
+
+    /// Adds a name. The caller has reserved space for it.
+    pub(crate) fn insert_named(&mut self, name: &'static str, id: Id) {
+        self.by_name.insert(name, id);
+    }
+
+    /// Removes a key. Returns whether it was known.
+    pub(crate) fn forget(&mut self, key: u64) -> bool {
+        self.by_key.remove(&key).is_some()
+    }
+
+    /// Removes all keys. Names and numbers stay valid.
+    pub(crate) fn forget_keys(&mut self) {
+        self.by_key.clear();
+    }
+}
