@@ -20,3 +20,8 @@ pub use page::{SMALLEST_PAGE, page_size};
 #[cfg(any(test, feature = "test-seams"))]
 pub use reserve::failing;
 pub use reserve::{AgentAllocator, Room, close_reserve, has, is_short, own_memory};
+
+#[cfg(test)]
+fn layout(size: usize, align: usize) -> std::alloc::Layout {
+    std::alloc::Layout::from_size_align(size, align).unwrap()
+}

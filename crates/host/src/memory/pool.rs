@@ -198,10 +198,7 @@ pub fn size(layout: Layout) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn layout(size: usize, align: usize) -> Layout {
-        Layout::from_size_align(size, align).unwrap()
-    }
+    use crate::memory::layout;
 
     #[test]
     fn blocks_are_used_again_and_gaps_too() {

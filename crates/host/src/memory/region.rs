@@ -170,10 +170,7 @@ pub fn size(layout: Layout) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn layout(size: usize, align: usize) -> Layout {
-        Layout::from_size_align(size, align).unwrap()
-    }
+    use crate::memory::layout;
 
     #[test]
     fn a_region_serves_until_it_is_used_up() {

@@ -321,10 +321,7 @@ pub mod failing {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn layout(size: usize, align: usize) -> Layout {
-        Layout::from_size_align(size, align).unwrap()
-    }
+    use crate::memory::layout;
 
     #[test]
     fn content_survives_growth_between_the_pool_mappings_and_the_reserve() {
