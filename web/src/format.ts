@@ -21,14 +21,19 @@ function digits(number: number, whole = false): string {
   return fixed(number, size >= 9.995 ? 1 : 2);
 }
 
-/** A size in binary units: `812 B`, `1.50 MiB`. */
-export function bytes(size: number): string {
+/** A number in the first of these units in which it has three digits before the point at most, and that unit. */
+function scaled(number: number, base: number, units: string[]): [string, string] {
   let unit = 0;
-  while (Math.abs(size) >= FULL && unit < UNITS.length - 1) {
-    size /= 1024;
+  while (Math.abs(number) >= FULL && unit < units.length - 1) {
+    number /= base;
     unit++;
   }
-  return `${digits(size, unit === 0)} ${UNITS[unit]}`;
+  return [digits(number, unit === 0), units[unit]!];
+}
+
+/** A size in binary units: `812 B`, `1.50 MiB`. */
+export function bytes(size: number): string {
+  return scaled(size, 1024, UNITS).join(" ");
 }
 
 /** How fast something grows: `1.50 MiB a minute`. */
@@ -51,12 +56,7 @@ export function ofAxis(figure: string): string {
 
 /** An estimated number: `812`, `1.23k`, `45.6M`. */
 export function count(number: number): string {
-  let letter = 0;
-  while (Math.abs(number) >= FULL && letter < LETTERS.length - 1) {
-    number /= 1000;
-    letter++;
-  }
-  return `${digits(number, letter === 0)}${LETTERS[letter]}`;
+  return scaled(number, 1000, LETTERS).join("");
 }
 
 /** A whole number that was counted, in groups of three digits: `12,345`. */
