@@ -1,0 +1,41 @@
+"""What the start of every interpreter runs if an environment variable of nthbyte is set.
+
+``nthbyte.pth`` lies beside the package, and ``site`` executes its one line at the start of each interpreter. Without
+the variables the line looks into the environment and does nothing else: it imports no module. It also does nothing,
+silently, where the package is gone or cannot be imported. From CPython 3.15 on there are ``.start`` files (PEP 829)
+for the same purpose, and ``.pth`` files work up to 3.17. There is no such file, because ``site`` imports ``pkgutil``
+for one: 7 ms at each start of every program.
+
+Each variable has a function of its own here. What it does is the program's start: nothing may be printed or raised.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+
+def run() -> None:
+    """Does what the variables ask for. ``nthbyte.pth`` calls it, and ignores errors."""
+    if _has_other_rights():
+        return
+    for name, function in _FUNCTIONS.items():
+        value = os.environ.get(name)
+        if value:
+            try:
+                function(value)
+            except Exception:
+                # The next one is no less wanted.
+                pass
+
+
+def _has_other_rights() -> bool:
+    """Whether the program has rights that who set its environment does not have (setuid)."""
+    return os.getuid() != os.geteuid() or os.getgid() != os.getegid()
+
+
+# The variables that `nthbyte.pth` looks for, and what each does with its value.
+_FUNCTIONS: dict[str, Callable[[str], object]] = {}

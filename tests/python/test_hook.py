@@ -1,0 +1,60 @@
+"""``nthbyte.pth``: what every interpreter of an environment with nthbyte runs at its start."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import harness
+
+# Prints the modules of nthbyte that are there once `site` has read the folder's .pth files.
+PROGRAM = """
+import site, sys
+sys.path.clear(), sys.path.extend({path!r})
+site.addsitedir({folder!r})
+print(sorted(name for name in sys.modules if name.startswith("nthbyte")))
+"""
+
+
+def start(
+    interpreter: harness.Interpreter, folder: Path, variables: dict[str, str], *flags: str
+) -> harness.Done:
+    """Starts an interpreter with ``folder`` as its site-packages."""
+    path = interpreter.python("-I", "-c", "import sys; print(sys.path)", folder=folder).ok().out
+    program = PROGRAM.format(path=eval(path), folder=str(folder))
+    return interpreter.python(
+        *flags, "-c", program, folder=folder, environment=variables | {"PYTHONPATH": ""}
+    )
+
+
+def test_no_module_is_imported_without_a_variable(interpreter: harness.Interpreter) -> None:
+    done = start(interpreter, harness.SITE, {}).ok()
+    assert done.out == "[]\n"
+    assert done.err == ""
+
+
+def test_a_variable_leads_to_the_hook(interpreter: harness.Interpreter) -> None:
+    done = start(interpreter, harness.SITE, {"NTHBYTE": "nothing of ours"}).ok()
+    assert "nthbyte._hook" in done.out
+    assert done.err == ""
+
+
+@pytest.mark.launcher
+@pytest.mark.parametrize("left", ["nothing", "an empty folder", "a broken module"])
+def test_the_rest_of_a_removed_package_is_silent(
+    interpreter: harness.Interpreter, tmp_path: Path, left: str
+) -> None:
+    shutil.copy(harness.SITE / "nthbyte.pth", tmp_path)
+    if left != "nothing":
+        (tmp_path / "nthbyte").mkdir()
+    if left == "a broken module":
+        (tmp_path / "nthbyte" / "_hook.py").write_text("from nthbyte import nowhere\n")
+    done = start(interpreter, tmp_path, {"NTHBYTE": "ready"}).ok()
+    assert done.err == ""
+
+
+def test_the_line_is_one_that_site_executes() -> None:
+    text = (harness.SITE / "nthbyte.pth").read_text()
+    assert text.startswith("import ") and text.count("\n") == 1
