@@ -2,6 +2,7 @@
 //! `crates/profile/tests/damage.rs`, which compiles it too.
 
 use nthbyte_profile::event::{NodeId, SampleId};
+use nthbyte_profile::holders::Holder;
 use nthbyte_profile::{Profile, Reader};
 
 /// Reads a whole file. Whatever it holds, nothing panics, what is made of it is in proportion to
@@ -47,6 +48,26 @@ pub fn file(data: &[u8]) {
             set.parent.index() < at,
             "a label set that is part of itself"
         );
+    }
+    for snapshot in profile.processes.iter().flat_map(|of| &of.snapshots) {
+        assert!(snapshot.nodes.len() + snapshot.samples.len() <= 64 * data.len());
+        for (number, node) in (1..).zip(&snapshot.nodes) {
+            assert!(node.parent < number && node.dominator < number);
+            let _ = (
+                snapshot.texts.get(node.name),
+                snapshot.texts.get(node.reference),
+            );
+        }
+        for of in &snapshot.samples {
+            let _ = (snapshot.texts.get(of.what), snapshot.weight(of));
+            assert!(
+                of.recorded
+                    .is_none_or(|sample| sample.index() < profile.samples.len())
+            );
+            if let Holder::Node(node) = of.by {
+                let _ = (snapshot.node(node), snapshot.others_of(node).count());
+            }
+        }
     }
     if !profile.samples.is_empty() {
         let last = SampleId(profile.samples.len() as u32 - 1);

@@ -9,6 +9,9 @@ use nthbyte_profile::event::{
     Allocation, Code, Event, Extension, Label, LabelSetId, Lines, Nanos, NodeId, SampleId,
     SourceDefinition, SourceId, Survival, ThreadId, TypeId,
 };
+use nthbyte_profile::holders::{
+    HOLDERS, Held, Holder, Interner, Kind, Link, Node, Reason, Snapshot,
+};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Composition, Distances, Part, Profile, Reader, Writer};
 
@@ -135,6 +138,7 @@ fn with_everything() -> Result<Vec<u8>, Box<dyn Error>> {
             free: 1000,
         })
         .collect();
+    let not_taken = Snapshot::not_taken(Nanos(7), Reason::Peak, "there is no room");
     let runs: Vec<ArenaRun> = (0..9)
         .map(|run| ArenaRun {
             first: SampleId(7 * run),
@@ -143,6 +147,8 @@ fn with_everything() -> Result<Vec<u8>, Box<dyn Error>> {
         })
         .collect();
     for (kind, bytes) in [
+        (HOLDERS, snapshot().encode(0)),
+        (HOLDERS, not_taken.encode(0)),
         (composition::COMPOSITION, composition.encode(0)),
         (composition::ARENAS, encode_arenas(&runs)),
     ] {
@@ -152,6 +158,55 @@ fn with_everything() -> Result<Vec<u8>, Box<dyn Error>> {
     }
     writer.flush()?;
     Ok(writer.get_ref().clone())
+}
+
+/// A list in a module, a chain that two objects hold, what C code holds, and samples of each kind.
+fn snapshot() -> Snapshot {
+    let mut names = Interner::default();
+    let [app, list, index, text] = ["app", "list", "7", "str"].map(|name| names.intern(name));
+    let node = |dominator, parent, kind, name, link, reference| Node {
+        dominator,
+        parent,
+        kind,
+        held_by_c: kind == Kind::Thread,
+        name,
+        link,
+        reference,
+        len: (kind == Kind::Object).then_some(1000),
+        chain: 1 + dominator,
+    };
+    let held = |by, bits: u32| Held {
+        by,
+        what: text,
+        size: 64 << bits,
+        is_drawn: bits & 1 != 0,
+        counts: bits & 2 != 0,
+        recorded: (bits & 4 != 0).then_some(SampleId(5 * bits)),
+    };
+    let holders = [
+        Holder::Garbage,
+        Holder::NotFound,
+        Holder::Node(2),
+        Holder::Node(4),
+    ];
+    Snapshot {
+        objects: 1 << 20,
+        cpu: Nanos(33_000_000),
+        pause: Nanos(600_000),
+        period: 8 << 10,
+        nodes: vec![
+            node(0, 0, Kind::Module, app, Link::Unknown, 0),
+            node(1, 1, Kind::Object, list, Link::Attribute, list),
+            node(0, 0, Kind::Thread, index, Link::Unknown, 0),
+            node(0, 2, Kind::Object, list, Link::Element, index),
+        ],
+        others: vec![(4, 3)],
+        samples: (0..32)
+            .map(|bits| held(holders[bits as usize % 4], bits / 4))
+            .collect(),
+        texts: names.finish(),
+        ..Snapshot::empty(Nanos(9), Reason::End)
+    }
 }
 
 /// Headers that each claim the rest of the file as their body.

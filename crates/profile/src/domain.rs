@@ -62,7 +62,7 @@ impl Profile {
         }
         if domain.is_some() {
             self.samples = left;
-            self.keep_arenas(&kept);
+            self.keep_numbers(&kept);
         }
         if domain == Some(Domain::Native) {
             self.forget_counted();

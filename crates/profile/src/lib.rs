@@ -12,6 +12,7 @@ pub mod event;
 pub mod family;
 mod format;
 mod halves;
+pub mod holders;
 mod images;
 mod join;
 mod knowledge;

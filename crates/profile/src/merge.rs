@@ -14,6 +14,7 @@ use crate::event::{
     Survival, Thread, ThreadId, TypeName,
 };
 use crate::format::MAX_EXTENSION;
+use crate::holders::HOLDERS;
 use crate::model::{Lifetime, Profile, SamplingId};
 use crate::processes::{self, MAX_BYTES, extension};
 use crate::varint::put;
@@ -250,6 +251,12 @@ impl<W: Write> File<'_, W> {
             for of_process in &of.activity {
                 self.out.write(&Event::Extension(Extension {
                     kind: activity::ACTIVITY,
+                    bytes: &of_process.encode(process.0),
+                }))?;
+            }
+            for of_process in &of.snapshots {
+                self.out.write(&Event::Extension(Extension {
+                    kind: HOLDERS,
                     bytes: &of_process.encode(process.0),
                 }))?;
             }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::activity::Activity;
 use crate::composition::Composition;
 use crate::event::{Memory, Nanos};
+use crate::holders::Snapshot;
 use crate::meta::Meta;
 use crate::missing::Missing;
 use crate::varint::{put, take};
@@ -99,6 +100,9 @@ pub struct Process {
     /// How busy it was, at some moments.
     #[serde(skip)]
     pub activity: Vec<Activity>,
+    /// Who held what was alive, at some moments.
+    #[serde(skip)]
+    pub snapshots: Vec<Snapshot>,
 }
 
 #[expect(
@@ -140,6 +144,7 @@ impl Process {
             memory: Vec::new(),
             compositions: Vec::new(),
             activity: Vec::new(),
+            snapshots: Vec::new(),
         }
     }
 

@@ -19,7 +19,7 @@ impl Profile {
             kept.push(is_kept);
             is_kept
         });
-        self.keep_arenas(&kept);
+        self.keep_numbers(&kept);
         if self.samples.len() < before {
             self.forget_counted();
             self.allocated = None;
@@ -37,9 +37,11 @@ impl Profile {
         }
     }
 
-    /// Gives the samples that are left their arenas, after others were removed. `kept` says which samples are left.
-    pub(crate) fn keep_arenas(&mut self, kept: &[bool]) {
-        if self.arenas.is_empty() {
+    /// Gives the samples that are left their arenas and their places in snapshots, after others were removed. `kept` says
+    /// which samples are left.
+    pub(crate) fn keep_numbers(&mut self, kept: &[bool]) {
+        let has_snapshots = self.processes.iter().any(|of| !of.snapshots.is_empty());
+        if self.arenas.is_empty() && !has_snapshots {
             return;
         }
         let mut count = 0;
@@ -57,6 +59,15 @@ impl Profile {
             run.count = end - run.first.0;
         }
         self.arenas.retain(|run| run.count > 0);
+        let left = |sample: SampleId| {
+            let is_kept = kept.get(sample.index()).copied().unwrap_or(false);
+            is_kept.then(|| SampleId(left_before(sample.index())))
+        };
+        for process in &mut self.processes {
+            for snapshot in &mut process.snapshots {
+                snapshot.renumber(left);
+            }
+        }
     }
 
     /// Gives allocation samples other stacks of the same tree. `new[old]` is that in place of each node.

@@ -6,6 +6,9 @@ use nthbyte_profile::event::{
     Allocation, Code, CodeId, Event, Extension, FrameKind, LabelSetId, Lines, LostKind, Nanos,
     Node, NodeId, SampleId, SourceId, Survival, Thread, ThreadId, TypeId,
 };
+use nthbyte_profile::holders::{
+    self, HOLDERS, Held, Holder, Interner, Kind, Link, Reason, Snapshot,
+};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Composition, Part, Profile, Reader, Writer};
 
@@ -173,6 +176,89 @@ fn compositions_are_those_of_the_process() {
     }
     // The file has one process: nothing is known of another one.
     assert_eq!(read(writer).processes[0].compositions, [composition]);
+}
+
+/// A snapshot with a node, and samples of it that the recording has, too.
+fn snapshot(time: u64, recorded: &[Option<u32>]) -> Snapshot {
+    let mut names = Interner::default();
+    let name = names.intern("app");
+    let node = holders::Node {
+        dominator: 0,
+        parent: 0,
+        kind: Kind::Module,
+        held_by_c: false,
+        name,
+        link: Link::Unknown,
+        reference: 0,
+        len: None,
+        chain: 1,
+    };
+    let held = |recorded: &Option<u32>| Held {
+        by: Holder::Node(1),
+        what: name,
+        size: 64,
+        is_drawn: recorded.is_none(),
+        counts: true,
+        recorded: recorded.map(SampleId),
+    };
+    Snapshot {
+        nodes: vec![node],
+        samples: recorded.iter().map(held).collect(),
+        texts: names.finish(),
+        ..Snapshot::empty(Nanos(time), Reason::Call)
+    }
+}
+
+#[test]
+fn a_snapshot_has_the_numbers_of_the_samples_that_are_left() {
+    let mut writer = writer();
+    writer.write(&THREAD).expect("memory");
+    for _ in 0..3 {
+        writer.write(&allocation(0)).expect("memory");
+    }
+    let given = [Some(0), Some(2), None, Some(3)];
+    let bytes = snapshot(9000, &given).encode(0);
+    writer.write(&extension(HOLDERS, &bytes)).expect("memory");
+    let mut profile = read(writer);
+    let recorded = |profile: &Profile| -> Vec<(Option<u32>, bool)> {
+        let of = &profile.processes[0].snapshots[0].samples;
+        let of = of.iter();
+        of.map(|of| (of.recorded.map(|sample| sample.0), of.counts))
+            .collect()
+    };
+    // Nobody has sample 3, so nobody knows what it stands for.
+    let mut expected = [
+        (Some(0), true),
+        (Some(2), true),
+        (None, true),
+        (None, false),
+    ];
+    assert_eq!(recorded(&profile), expected);
+    let mut again = Vec::new();
+    profile.write(&mut again, |_| ()).expect("memory");
+    let again = Profile::read(&again[..]).expect("a profile");
+    assert_eq!(again.processes[0].snapshots, profile.processes[0].snapshots);
+    let mut number = 0;
+    profile.retain_samples(|_| {
+        number += 1;
+        number != 1
+    });
+    expected[..2].copy_from_slice(&[(None, false), (Some(1), true)]);
+    assert_eq!(recorded(&profile), expected);
+}
+
+#[test]
+fn of_more_than_16_mebibytes_of_snapshots_every_second_one_is_kept() {
+    let mut writer = writer();
+    for time in 0..40 {
+        let mut bytes = snapshot(time, &[]).encode(0);
+        bytes.resize(LONGEST, 0);
+        writer.write(&extension(HOLDERS, &bytes)).expect("memory");
+    }
+    let kept = read(writer).processes[0].snapshots.clone();
+    let times: Vec<u64> = kept.iter().map(|of| of.time.0).collect();
+    assert_eq!((times[0], times[times.len() - 1]), (0, 39));
+    assert!((8..=16).contains(&times.len()), "{times:?}");
 }
 
 /// The times of the compositions that a reader keeps of so many, each of a mebibyte.

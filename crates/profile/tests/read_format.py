@@ -64,6 +64,37 @@ class Bytes:
         return -(value + 1 >> 1) if value & 1 else value >> 1
 
 
+def snapshot(of: Bytes) -> str:
+    def text() -> str:
+        return f"x{of.take(of.varint()).hex()}"
+
+    process, time, reason, pause, outcome = (of.varint() for _ in range(5))
+    name = ("complete", "paths", "none")[outcome]
+    words = [f"snapshot {process} {time} {reason} {pause} {name} {text()}"]
+    if outcome == 2:
+        return f"{words[0]} 0 0 0"
+    words += [f"{of.varint()} {of.varint()} {of.varint()}"]
+    texts = ["x", *(text() for _ in range(of.varint()))]
+    for number in range(1, of.varint() + 1):
+        kind, parent, dominator = (of.varint() for _ in range(3))
+        name, link, by = texts[of.varint()], of.varint(), texts[of.varint()]
+        length, chain = of.varint(), of.varint() + 1
+        trees = f"{number - parent} {number - dominator}"
+        size = length - 1 if length else "-"
+        words += [f"node {kind >> 1} {kind & 1} {trees} {name} {link} {by} {size} {chain}"]
+    node = 0
+    for _ in range(of.varint()):
+        node += of.varint()
+        words += [f"other {node} {of.varint()}"]
+    for _ in range(of.varint()):
+        bits = of.varint()
+        by = ("", "garbage", "nobody")[bits & 3] or str(of.varint())
+        what, size = texts[of.varint()], of.varint()
+        sample = of.varint() if bits & 16 else "-"
+        words += [f"sample {by} {what} {size} {bits >> 2 & 1} {bits >> 3 & 1} {sample}"]
+    return " ".join(words)
+
+
 def blocks(data: bytes, at: int) -> Iterator[bytes]:
     while at < len(data):
         header = data[at : at + 16]
@@ -185,6 +216,12 @@ class Block:
         (kind,) = self.columns["Kinds"].take(1)
         if kind >= 64:
             extension = self.columns["Extensions"]
+            if kind == 72:
+                of = Bytes(extension.take(extension.varint()))
+                try:
+                    return snapshot(of)
+                except (AssertionError, IndexError):
+                    return "no snapshot"
             return f"extension {kind} x{extension.take(extension.varint()).hex()}"
         if kind < 5 or kind > 13:
             return self.definition(kind)

@@ -8,6 +8,7 @@ use nthbyte_profile::event::{
     Allocation, Code, CollectionKind, CpuSample, Event, Extension, Label, LabelSetId, Lines, Nanos,
     NodeId, SourceDefinition, SourceId, Survival, Thread, ThreadId, TypeId,
 };
+use nthbyte_profile::holders::{HOLDERS, Holder, Outcome, Snapshot};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Firsts, Reader, Writer};
 
@@ -21,6 +22,52 @@ fn hex(bytes: &[u8]) -> String {
 fn optional(values: &[Option<u64>]) -> String {
     let show = |value: &Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
     values.iter().map(show).collect::<Vec<_>>().join(" ")
+}
+
+/// A snapshot in one line.
+fn snapshot(process: u32, of: &Snapshot) -> String {
+    let text = |number| hex(of.texts.get(number).as_bytes());
+    let outcome = match of.outcome {
+        Outcome::Complete => "complete",
+        Outcome::PathsOnly(_) => "paths",
+        Outcome::NotTaken(_) => "none",
+    };
+    let why = hex(of.outcome.reason().unwrap_or_default().as_bytes());
+    let mut line = format!(
+        "snapshot {process} {} {} {} {outcome} {why} {} {} {}",
+        of.time.0, of.reason as u8, of.pause.0, of.objects, of.cpu.0, of.period
+    );
+    for node in &of.nodes {
+        let (kind, link) = (node.kind as u8, node.link as u8);
+        let (c, len) = (
+            u8::from(node.held_by_c),
+            optional(&[node.len.map(u64::from)]),
+        );
+        let (name, by, chain) = (text(node.name), text(node.reference), node.chain);
+        let (parent, dominator) = (node.parent, node.dominator);
+        let _ = write!(
+            line,
+            " node {kind} {c} {parent} {dominator} {name} {link} {by} {len} {chain}"
+        );
+    }
+    for (node, other) in &of.others {
+        let _ = write!(line, " other {node} {other}");
+    }
+    for sample in &of.samples {
+        let by = match sample.by {
+            Holder::Node(node) => node.to_string(),
+            Holder::Garbage => "garbage".to_owned(),
+            Holder::NotFound => "nobody".to_owned(),
+        };
+        let (drawn, counts) = (u8::from(sample.is_drawn), u8::from(sample.counts));
+        let recorded = optional(&[sample.recorded.map(|sample| sample.0.into())]);
+        let (what, size) = (text(sample.what), sample.size);
+        let _ = write!(
+            line,
+            " sample {by} {what} {size} {drawn} {counts} {recorded}"
+        );
+    }
+    line
 }
 
 fn line(event: &Event<'_>, next: &mut Firsts) -> String {
@@ -79,6 +126,12 @@ fn line(event: &Event<'_>, next: &mut Firsts) -> String {
             format!("source {} {} {}", id.0, names.join(" "), d.period)
         }
         Event::Period(id, period) => format!("period {} {period}", id.0),
+        Event::Extension(extension) if extension.kind == HOLDERS => {
+            let read = Snapshot::parse(extension.bytes);
+            read.map_or("no snapshot".to_owned(), |(process, of)| {
+                snapshot(process, &of)
+            })
+        }
         Event::Extension(extension) => {
             format!("extension {} {}", extension.kind, hex(extension.bytes))
         }
@@ -249,4 +302,11 @@ fn both_readers_see_the_same_of_sources_labels_images_and_extensions() {
     ]);
     // Three lines of the header, fourteen events; one source and then two are repeated.
     assert_eq!(compare(writer.get_ref(), "new"), 3 + 13 + 3);
+}
+
+/// The seed of the fuzz targets that has an event of each kind.
+#[test]
+fn both_readers_see_the_same_snapshots() {
+    let bytes = include_bytes!("../../../fuzz/corpus/file/everything");
+    assert!(compare(bytes, "everything") > 100);
 }

@@ -6,6 +6,7 @@ use super::numbers::Numbers;
 use crate::activity::{self, Activity};
 use crate::composition::{self, ArenaRun, Composition, parse_arenas};
 use crate::event::{End, Extension, Memory, Nanos, SampleId};
+use crate::holders::{HOLDERS, Snapshot};
 use crate::meta::Meta;
 use crate::missing::{MISSING, Missing};
 use crate::model::{Damage, Profile};
@@ -20,6 +21,8 @@ const MOST_NOTES: usize = 32;
 /// The total size in bytes of the events [`composition::COMPOSITION`] of one file that are kept. It limits the memory of a
 /// reader.
 const MAX_COMPOSITIONS: usize = 32 << 20;
+/// The same for events [`HOLDERS`].
+const MAX_SNAPSHOTS: usize = 16 << 20;
 
 /// Data about a file's session that is complete only at the file's end.
 #[derive(Default)]
@@ -32,6 +35,8 @@ pub(super) struct Session {
     process_bytes: usize,
     /// About the total size in bytes of the events whose compositions are kept.
     composition_bytes: usize,
+    /// The same of snapshots.
+    snapshot_bytes: usize,
 }
 
 impl Loader {
@@ -72,6 +77,7 @@ impl Loader {
             composition::ARENAS => self.arenas(extension.bytes),
             MISSING => self.missing(extension.bytes),
             activity::ACTIVITY => self.activity(extension.bytes),
+            HOLDERS => self.snapshot(extension.bytes),
             extension::LOST => self.lost_from_here(extension.bytes),
             _ => None,
         };
@@ -137,7 +143,8 @@ impl Loader {
         let (process, mut composition) = Composition::parse(bytes)?;
         composition.time = self.saw(composition.time);
         while self.session.composition_bytes + bytes.len() > MAX_COMPOSITIONS {
-            self.thin_compositions()?;
+            let bytes = self.session.composition_bytes;
+            self.session.composition_bytes = self.thin(bytes, |of| &mut of.compositions)?;
         }
         self.session.composition_bytes += bytes.len();
         let of_file = self.profile.processes.get_mut(self.first_process..)?;
@@ -155,22 +162,37 @@ impl Loader {
         Some(())
     }
 
-    /// Leaves out every second composition of a process, but not the first and the last one; `None` if there is none to leave
-    /// out. The sessions that need it are of weeks.
-    fn thin_compositions(&mut self) -> Option<()> {
+    fn snapshot(&mut self, bytes: &[u8]) -> Option<()> {
+        let (process, mut snapshot) = Snapshot::parse(bytes)?;
+        snapshot.time = self.saw(snapshot.time);
+        snapshot.renumber(|sample| self.sample(sample));
+        while self.session.snapshot_bytes + bytes.len() > MAX_SNAPSHOTS {
+            let bytes = self.session.snapshot_bytes;
+            self.session.snapshot_bytes = self.thin(bytes, |of| &mut of.snapshots)?;
+        }
+        self.session.snapshot_bytes += bytes.len();
+        let of_file = self.profile.processes.get_mut(self.first_process..)?;
+        let process = of_file.get_mut(process as usize)?;
+        process.snapshots.push(snapshot);
+        Some(())
+    }
+
+    /// Leaves out every second one of what is kept of a process, but not the first and the last one. `None` if there is none
+    /// to leave out; else the bytes that are left of so many. The sessions that need it are of weeks.
+    fn thin<T>(&mut self, bytes: usize, of: impl Fn(&mut Process) -> &mut Vec<T>) -> Option<usize> {
         let (mut before, mut after) = (0, 0);
         for process in &mut self.profile.processes[self.first_process..] {
-            let count = process.compositions.len();
+            let kept = of(process);
+            let count = kept.len();
             let mut number = 0;
-            process.compositions.retain(|_| {
+            kept.retain(|_| {
                 number += 1;
                 number % 2 == 1 || number == count
             });
             before += count;
-            after += process.compositions.len();
+            after += kept.len();
         }
-        self.session.composition_bytes = self.session.composition_bytes * after / before.max(1);
-        (after < before).then_some(())
+        (after < before).then_some(bytes * after / before.max(1))
     }
 
     /// Reads the arenas of samples, in the order of these: so there are no more runs than samples. Samples that were lost are
