@@ -1,6 +1,6 @@
 """The command ``nthbyte``, also ``python -m nthbyte``.
 
-``run`` and ``tune`` run a Python program with this interpreter. All other commands read profiles: this process
+``run``, ``tune`` and ``check`` work with this interpreter. All other commands read profiles: this process
 executes another program for them, which is written in Rust.
 """
 
@@ -40,6 +40,10 @@ def main() -> Running | None:
         from nthbyte.tune import main as tune
 
         sys.exit(tune(arguments[1:]))
+    if arguments[:1] == ["check"]:
+        from nthbyte.check import main as check
+
+        sys.exit(check(arguments[1:]))
     try:
         os.execv(COMMAND, ["nthbyte", *arguments])
     except OSError as error:

@@ -168,6 +168,11 @@ class Agent:
         problem: str | None = self._native.load_native(NATIVE_LIBRARY)
         return problem
 
+    def page_tables_problem(self) -> str | None:
+        """Returns why the resident set is not read from the page tables, and what is done instead; None if it is."""
+        problem: str | None = self._native.page_tables_problem()
+        return problem
+
     def claim(self, path: str, force: bool, kept: Collection[str] = ()) -> str:
         """Makes a new file for a profile, at ``path`` or with a free name that resembles it. Returns its path.
 

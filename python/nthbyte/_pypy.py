@@ -77,6 +77,10 @@ class PyPyAgent(Agent):
         """Makes native memory available. Returns the reason if that is not possible."""
         return self._library.load_native(NATIVE_LIBRARY)
 
+    def page_tables_problem(self) -> str | None:
+        """See :meth:`Agent.page_tables_problem`."""
+        return self._library.page_tables_problem()
+
     def start(self, config: Config) -> None:
         """Starts a session. Raises Error if it cannot start."""
         if self._on:
@@ -309,6 +313,7 @@ class _Library:
         self.report_totals = function("report_totals", self._int, size, size, size)
         self._name_thread = function("name_thread", void, u64, self._text)
         self._load_native = function("load_native", self._int, self._text, self._text, size)
+        self._page_tables_problem = function("page_tables_problem", self._int, self._text, size)
         self._claim = function("claim", self._int, self._text, self._text, size)
         self.settle = function("settle", void, self._int)
         self._free_name = function("free_name", void, self._text, self._text, size)
@@ -360,6 +365,11 @@ class _Library:
         if self._load_native(self._backend.newp(self._array, os.fsencode(path)), message, 1024):
             return self._string(message)
         return None
+
+    def page_tables_problem(self) -> str | None:
+        """Returns why the page tables cannot be read."""
+        message = self._backend.newp(self._array, 1024)
+        return self._string(message) if self._page_tables_problem(message, 1024) else None
 
     def claim(self, request: str) -> str:
         """Claims a profile's file, and returns its path. Raises Error if it cannot be made."""

@@ -49,6 +49,7 @@ extern "C" fn PyInit__native() -> *mut PyObject {
     let methods = Box::leak(Box::new([
         method(c"prepare", prepare, METH_NOARGS),
         method(c"load_native", load_native, METH_O),
+        method(c"page_tables_problem", page_tables_problem, METH_NOARGS),
         method(c"claim", claim, METH_O),
         method(c"settle", settle, METH_O),
         method(c"free_name", free_name, METH_O),
@@ -110,6 +111,16 @@ unsafe extern "C" fn load_native(_module: *mut PyObject, path: *mut PyObject) ->
             Some(path) => native::load(&path).err(),
             None => Some("the name of its library is not UTF-8".to_owned()),
         }
+    })
+}
+
+/// `page_tables_problem() -> str | None`: see [`nthbyte_session::composition::page_tables_problem`].
+unsafe extern "C" fn page_tables_problem(
+    _module: *mut PyObject,
+    _: *mut PyObject,
+) -> *mut PyObject {
+    answer(None, |_| {
+        nthbyte_session::composition::page_tables_problem()
     })
 }
 

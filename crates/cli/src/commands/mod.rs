@@ -47,6 +47,8 @@ pub enum Command {
     Merge(merge::Arguments),
     /// Convert another profiler's file into a profile.
     Import(import::Arguments),
+    /// Say what works here, or in a running process, and what prevents the rest.
+    Check(elsewhere::Words),
     /// Find the fastest size of PyPy's nursery for a program (PyPy only).
     Tune(elsewhere::Words),
 }
@@ -61,6 +63,7 @@ impl Command {
             Self::Diff(arguments) => return arguments.run(),
             Self::Leaks(arguments) => return arguments.run(),
             Self::Run(words) => words.refuse("run"),
+            Self::Check(words) => words.refuse("check"),
             Self::Tune(words) => words.refuse("tune"),
             Self::Explain(arguments) => arguments.run(),
             Self::Memory(arguments) => arguments.run(),

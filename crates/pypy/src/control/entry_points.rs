@@ -156,6 +156,24 @@ pub unsafe extern "C" fn nthbyte_pypy_load_native(
     }
 }
 
+/// Returns 1 with a line in `message` if the page tables cannot be read, or else 0: see
+/// [`nthbyte_session::composition::page_tables_problem`].
+///
+/// # Safety
+/// `message` has room for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_page_tables_problem(
+    message: *mut c_char,
+    length: usize,
+) -> c_int {
+    let Some(problem) = nthbyte_session::composition::page_tables_problem() else {
+        return 0;
+    };
+    // SAFETY: the caller's promise.
+    unsafe { copy_text(&problem, message, length) };
+    1
+}
+
 /// Claims the file of a profile: see [`nthbyte_session::claim`]. `answer` gets its path with the result 0, or the error in
 /// one line with the result 1.
 ///

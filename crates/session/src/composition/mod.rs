@@ -40,6 +40,7 @@ use looks::Looks;
 use stopwatch::{Budget, Stopwatch};
 
 pub(crate) use activity::ActivityMeter;
+pub use page_tables::problem as page_tables_problem;
 pub(crate) use resident_set::ResidentSet;
 
 /// A change of the resident set by more than this part (a 10th) is noticeable. While less than half of the budget is left,

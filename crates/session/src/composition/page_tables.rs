@@ -66,6 +66,29 @@ pub(super) struct Pages {
     pub(super) is_huge: bool,
 }
 
+/// Why the resident set of this process is not read from its page tables, and what is done instead, in one line. `None` if
+/// it is.
+#[must_use]
+pub fn problem() -> Option<String> {
+    let of_this_function = (problem as *const () as usize) & !4095;
+    let why = match File::open("/proc/self/pagemap") {
+        Err(error) => format!("/proc/self/pagemap cannot be read ({})", error.kind()),
+        Ok(file) => {
+            let tables = PageTables { file };
+            let page = of_this_function..of_this_function + 4096;
+            if tables.reader(page.end, true).pages(&page).is_some() {
+                return None;
+            }
+            "the kernel does not answer PAGEMAP_SCAN, which Linux 6.7 and later have".to_owned()
+        }
+    };
+    let instead = match File::open("/proc/self/smaps") {
+        Ok(_) => "what RSS is made of is read from /proc/self/smaps, and so more rarely",
+        Err(_) => "and /proc/self/smaps cannot be read either: what RSS is made of is not known",
+    };
+    Some(format!("{why}; {instead}"))
+}
+
 /// The page tables of this process.
 pub(super) struct PageTables {
     file: File,
