@@ -203,6 +203,11 @@ class Agent:
         """Whether this process has a profile. The child of a fork has none before its first recording."""
         return self._native.has_profile() is not None
 
+    def clock_start(self) -> int | None:
+        """The reading of ``time.monotonic_ns`` at which the times of the running session's profile begin."""
+        start = self._native.clock_start()
+        return None if start is None else int(start)
+
     def stop(self) -> Result:
         """Stops the session and returns what it recorded. Raises Error if none is running."""
         answer = self._native.stop()

@@ -141,6 +141,10 @@ class PyPyAgent(Agent):
         """Whether this process has a profile. The child of a fork has none before its first recording."""
         return bool(self._library.has_profile())
 
+    def clock_start(self) -> int | None:
+        """See :meth:`Agent.clock_start`."""
+        return int(self._library.clock_start()) or None
+
     def stop(self) -> Result:
         """Stops the session and returns what it recorded. Raises Error if none is running."""
         if not self._on:
@@ -319,6 +323,7 @@ class _Library:
         self._free_name = function("free_name", void, self._text, self._text, size)
         self._start = function("start", self._int, self._text, self._text, size)
         self.has_profile = function("has_profile", self._int)
+        self.clock_start = function("clock_start", u64)
         self._stop = function("stop", self._text)
         self._release_outcome = function("release_outcome", void, self._text)
         self.reopen_vmprof = function("reopen_vmprof", self._int)

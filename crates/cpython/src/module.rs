@@ -59,6 +59,7 @@ extern "C" fn PyInit__native() -> *mut PyObject {
         method(c"stop", stop, METH_NOARGS),
         method(c"forked", forked, METH_NOARGS),
         method(c"has_profile", has_profile, METH_NOARGS),
+        method(c"clock_start", clock_start, METH_NOARGS),
         MethodDef {
             name: std::ptr::null(),
             function: None,
@@ -235,6 +236,14 @@ unsafe extern "C" fn forked(_module: *mut PyObject, _: *mut PyObject) -> *mut Py
 unsafe extern "C" fn has_profile(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
     answer(None, |_| {
         nthbyte_session::has_profile().then(|| "yes".to_owned())
+    })
+}
+
+/// `clock_start() -> str | None`: the reading of `CLOCK_MONOTONIC` in nanoseconds at which the times of the profile begin, as
+/// digits.
+unsafe extern "C" fn clock_start(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    answer(None, |_| {
+        nthbyte_session::clock_start().map(|start| start.to_string())
     })
 }
 

@@ -15,6 +15,7 @@ mod processes;
 mod rounds;
 mod selection;
 mod sides;
+mod suite;
 mod summary;
 mod time;
 

@@ -65,6 +65,14 @@ pub fn has_profile() -> bool {
     registry::slots().any(|slot| slot.is_running() && !slot.fork.is_child())
 }
 
+/// The reading of `CLOCK_MONOTONIC` in nanoseconds at which the times of this process's profile begin. `None` without a
+/// session, and in the child of a fork before its first recording.
+#[must_use]
+pub fn clock_start() -> Option<u64> {
+    let slot = registry::slots().find(|slot| slot.is_running() && !slot.fork.is_child())?;
+    Some(slot.clock().start_nanos())
+}
+
 extern "C" fn before_fork() {
     FORKS.fetch_add(1, Relaxed);
     // The wait for the writer thread's end is a join.

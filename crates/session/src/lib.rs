@@ -113,7 +113,7 @@ pub use claims::{claim, settle};
 pub use clock::Clock;
 pub use config::Config;
 pub use contract::Host;
-pub use fork::{forks, has_profile};
+pub use fork::{clock_start, forks, has_profile};
 pub use guard::guarded;
 pub use missing::interpreter_ran;
 pub use native::libraries;

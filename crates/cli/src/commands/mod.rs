@@ -11,6 +11,7 @@ pub mod meant;
 mod memory;
 mod merge;
 mod summary;
+mod tests_of_run;
 mod tree;
 
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ pub enum Command {
     Leaks(leaks::Arguments),
     /// Show what the resident set was made of, at its peak or at a time.
     Memory(memory::Arguments),
+    /// Show what each test of a run of pytest allocated, had at most, and left alive.
+    Tests(tests_of_run::Arguments),
     /// Show the profile in the Firefox Profiler, served from this machine.
     View(view::Arguments),
     /// Write one self-contained HTML page with flame graph, table and timeline.
@@ -69,6 +72,7 @@ impl Command {
             Self::Memory(arguments) => arguments.run(),
             Self::Summary(arguments) => arguments.run(),
             Self::Tree(arguments) => arguments.run(),
+            Self::Tests(arguments) => arguments.run(),
             Self::View(arguments) => arguments.run(),
             Self::Flamegraph(arguments) => arguments.run(),
             Self::Export(arguments) => arguments.run(),

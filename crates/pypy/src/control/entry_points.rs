@@ -266,6 +266,12 @@ pub extern "C" fn nthbyte_pypy_has_profile() -> c_int {
     c_int::from(nthbyte_session::has_profile())
 }
 
+/// The reading of `CLOCK_MONOTONIC` in nanoseconds at which the times of the profile begin; 0 without one.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_clock_start() -> u64 {
+    nthbyte_session::clock_start().unwrap_or(0)
+}
+
 /// Frees what [`nthbyte_pypy_stop`] has returned.
 ///
 /// # Safety

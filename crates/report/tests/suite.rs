@@ -1,0 +1,109 @@
+//! A run of tests: whose each allocation is, and what is alive of it.
+
+use nthbyte_profile::event::Nanos;
+use nthbyte_profile::model::{Lifetime, Profile, Sample, SamplingId};
+use nthbyte_profile::synthetic::{self, Synthetic};
+use nthbyte_profile::{Distances, Meta, Method, Source};
+use nthbyte_report::suite::{Builder, Owner, Recording};
+use proptest::prelude::*;
+
+/// A profile in which each object is recorded: size, time of its allocation, time of its free.
+fn exact(objects: &[(u64, u64, Option<u64>)]) -> Profile {
+    let mut profile = Profile::empty(Meta {
+        sources: Source::of_session(Method::CutFreeLists, Distances::Every, 1, None),
+        ..Meta::default()
+    });
+    for &(size, time, freed) in objects {
+        let sample = synthetic::sample(Nanos(time), size, SamplingId(0));
+        let lifetime = match freed {
+            Some(_) => Lifetime::Freed,
+            None => Lifetime::StillLive,
+        };
+        profile.samples.push(Sample {
+            lifetime,
+            freed: freed.map(Nanos),
+            ..sample
+        });
+    }
+    profile.end = Nanos(1000);
+    profile
+}
+
+fn owners(count: usize) -> Vec<Owner> {
+    let name = |number| Owner {
+        name: format!("test {number}"),
+        scope: None,
+    };
+    (0..count).map(name).collect()
+}
+
+fn turns(switches: &[(u64, i64)]) -> Recording {
+    Recording {
+        // The clock of the marks does not begin with the profile.
+        clock: 5000,
+        switches: switches
+            .iter()
+            .map(|&(at, owner)| (5000 + at, owner))
+            .collect(),
+        ..Recording::default()
+    }
+}
+
+#[test]
+fn a_peak_is_that_of_the_tests_own_objects() {
+    // The second test begins while 100 bytes of the first one are alive, which are freed in the middle of it.
+    let profile = exact(&[
+        (100, 10, Some(30)),
+        (8, 20, Some(25)),
+        (8, 25, Some(31)),
+        (8, 29, None),
+    ]);
+    let mut builder = Builder::new(owners(2));
+    builder.add(&turns(&[(0, 0), (15, 1), (40, -1)]), &profile);
+    let suite = builder.finish();
+    let figure = |row: usize| {
+        let row = &suite.rows[row];
+        let figure = |of: Option<nthbyte_report::Estimate>| of.expect("it is known").estimate;
+        (row.allocated.estimate, figure(row.peak), figure(row.left))
+    };
+    assert_eq!(figure(0), (100.0, 100.0, 0.0));
+    // At 25, one object takes the place of another one.
+    assert_eq!(figure(1), (24.0, 16.0, 8.0));
+    assert_eq!(suite.rows[1].duration_nanos, 25);
+}
+
+#[test]
+fn what_a_fixture_leaves_is_unknown_before_it_is_torn_down() {
+    let profile = exact(&[(100, 10, None)]);
+    let mut builder = Builder::new(owners(1));
+    let recording = Recording {
+        unfinished: vec![0],
+        ..turns(&[(0, 0), (15, -1)])
+    };
+    builder.add(&recording, &profile);
+    assert_eq!(builder.finish().rows[0].left, None);
+}
+
+proptest! {
+    /// Every sample has one owner: rows, and what was outside of them, add up to the whole. Marks of a file that somebody has
+    /// changed do no harm.
+    #[test]
+    fn rows_add_up(seed in 0_u64..1000, switches in prop::collection::vec((0_u64..2_000_000_000, -3_i64..9), 0..20)) {
+        let made_up = Synthetic { samples: 300, seed, ..Synthetic::default() };
+        let profile = Profile::read(&made_up.bytes()[..]).expect("a profile");
+        let mut builder = Builder::new(owners(5));
+        let recording = Recording { switches, ..Recording::default() };
+        builder.add(&recording, &profile);
+        builder.add(&recording, &profile);
+        let suite = builder.finish();
+        let rows: f64 = suite.rows.iter().map(|row| row.allocated.estimate).sum();
+        let all = suite.allocated.estimate;
+        prop_assert!((rows + suite.outside.estimate - all).abs() <= 1e-6 * all);
+        prop_assert_eq!(suite.samples, 600);
+        for row in &suite.rows {
+            let peak = row.peak.map_or(0.0, |peak| peak.low);
+            prop_assert!(peak <= 2.0 * row.allocated.high, "{row:?}");
+        }
+        prop_assert!(suite.render(80, 0).lines().all(|line| line.chars().count() <= 80));
+    }
+}

@@ -1,0 +1,339 @@
+"""``pytest --nthbyte``: records a run of tests, and shows the tests with most.
+
+One recording lasts from the first conftest file to the end of the last test. It is interrupted for tests whose limit
+is judged exactly. The plugin notes when which test, or which fixture that several tests share, is at work; the file
+with these marks lies beside the profile, and ``nthbyte tests`` makes the tables from both.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import time
+
+import pytest
+
+from nthbyte._agent import Error, load
+from nthbyte._children import child_path
+from nthbyte._session import begin, configure, finish, is_running
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any
+
+    from nthbyte._config import Config
+
+COMMAND = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "nthbyte")
+
+_NOBODY = -1
+
+
+class Run:
+    """The plugin's object in each process of a run."""
+
+    def __init__(self, config: pytest.Config, options: Any):
+        self.config = config
+        self.options = options
+        told = getattr(config, "workerinput", {}).get("nthbyte")
+        self.is_worker = told is not None
+        try:
+            if told is None:
+                self.recorder = Recorder(_first(options), None)
+            else:
+                family, of_first = json.loads(told)
+                of_worker: Any = {**of_first, "output": child_path(family, os.getpid())}
+                self.recorder = Recorder(of_worker, family)
+            self.recorder.begin()
+        except (Error, ValueError) as error:
+            text = str(error)
+            if is_running():
+                text = "nthbyte records this process already: leave out --nthbyte, or nthbyte run"
+            raise pytest.UsageError(f"nthbyte: {text}") from None
+        self.of_workers: list[dict[str, Any]] = []
+        self.missing_workers: list[str] = []
+        self.verdicts: list[str] = []
+
+    @pytest.hookimpl(hookwrapper=True, trylast=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, None, None]:
+        """The test's work begins."""
+        self.recorder.resume()
+        with self.recorder.at_work(item.nodeid, None):
+            yield
+
+    @pytest.hookimpl(hookwrapper=True, trylast=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
+        """The test itself."""
+        with self.recorder.at_work(item.nodeid, None):
+            yield
+
+    @pytest.hookimpl(hookwrapper=True, trylast=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, None, None]:
+        """The fixtures of the test, and of what ends with it."""
+        with self.recorder.at_work(item.nodeid, None):
+            yield
+
+    @pytest.hookimpl(hookwrapper=True, trylast=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Generator[None, None, None]:
+        """A fixture that several tests share has its own row; any other one is part of its test."""
+        scope = str(fixturedef.scope)
+        if scope == "function":
+            yield
+            return
+        name = _name(fixturedef)
+        self.recorder.alive.add(self.recorder.owner(name, scope))
+        with self.recorder.at_work(name, scope):
+            yield
+
+    def pytest_fixture_post_finalizer(self, fixturedef: Any) -> None:
+        """It is torn down: what is left of it now, it leaves."""
+        if str(fixturedef.scope) != "function":
+            self.recorder.alive.discard(self.recorder.owner(_name(fixturedef), str(fixturedef.scope)))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """A worker of xdist joins the run."""
+        node.workerinput["nthbyte"] = json.dumps(self.recorder.family())
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """A worker has ended."""
+        text = getattr(node, "workeroutput", {}).get("nthbyte")
+        if text is None:
+            self.missing_workers.append(node.gateway.id)
+        else:
+            self.of_workers.append(json.loads(text))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """All fixtures are torn down."""
+        self.recorder.finish()
+        if self.is_worker:
+            self.config.workeroutput["nthbyte"] = json.dumps(self.recorder.marks())  # type: ignore[attr-defined]
+
+    def pytest_unconfigure(self) -> None:
+        """Ends the recording where there was nothing to run."""
+        self.recorder.finish()
+
+    def pytest_report_header(self) -> str:
+        """Says where the profile is."""
+        return f"nthbyte: {_shown(self.recorder.first_path)}"
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Shows the tables."""
+        if self.is_worker:
+            return
+        write = terminalreporter.write_line
+        terminalreporter.write_sep("=", "nthbyte")
+        path = self.write_marks()
+        if not getattr(self.options, "hide_memray_summary", False):
+            width = str(getattr(terminalreporter._tw, "fullwidth", 80))
+            done = subprocess.run(
+                [COMMAND, "tests", path, "--top", str(self._top())],
+                env={**os.environ, "COLUMNS": width},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+            )
+            for line in (done.stdout or done.stderr).splitlines():
+                write(line)
+            write("")
+        for line in self.verdicts:
+            write(line)
+        for name in self.missing_workers:
+            write(f"nthbyte: worker {name} has ended early: its tests are in no table")
+        has_more = " --all" if self.of_workers else ""
+        write(f"nthbyte: see more with: nthbyte explain {_shown(self.recorder.first_path)}{has_more}")
+
+    def _top(self) -> int:
+        for name in ("nthbyte_top", "most_allocations"):
+            value = getattr(self.options, name, None)
+            if value is not None:
+                return max(int(value), 0)
+        return 5
+
+    def write_marks(self) -> str:
+        """Writes the file that says what ran when, for all processes of the run. Returns its path."""
+        marks = joined([self.recorder.marks(), *self.of_workers])
+        path = marks_path(self.recorder.first_path)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(marks, file)
+        return path
+
+
+class Recorder:
+    """The recordings of one process, and who is at work."""
+
+    def __init__(self, config: Config, family: str | None):
+        self._config = config
+        self._family = family
+        self.first_path = config["output"]
+        self.alive: set[int] = set()
+        """The shared fixtures that are not torn down."""
+        self._owners: dict[tuple[str, str | None], int] = {}
+        self._stack = [_NOBODY]
+        self._switches: list[tuple[int, int]] = []
+        self._recordings: list[dict[str, Any]] = []
+        self._measured: list[dict[str, Any]] = []
+        self._path: str | None = None
+        self._has_finished = False
+
+    def begin(self) -> None:
+        """Starts a recording. Raises Error if that is not possible."""
+        output = self._config["output"]
+        is_first = not self._recordings
+        family = self._family if is_first else self.family_path
+        if not is_first:
+            output = child_path(self.family_path, os.getpid())
+        path = begin({**self._config, "output": output}, family=family)
+        if is_first:
+            self.first_path = path
+        self._path = path
+        self._recordings.append({"profile": os.path.basename(path), "clock": load().clock_start() or 0})
+        self._switches = []
+        self._switch()
+
+    @property
+    def family_path(self) -> str:
+        """The path of the first process's first profile."""
+        return self._family or self.first_path
+
+    def pause(self) -> None:
+        """Ends the recording for now."""
+        if self._path is None:
+            return
+        self._path = None
+        try:
+            finish()
+        except Error:
+            # A test has stopped it.
+            pass
+        self._recordings[-1].update(switches=self._switches, unfinished=sorted(self.alive))
+
+    def resume(self) -> None:
+        """Goes on in another profile, if the recording is interrupted."""
+        if self._path is None and not self._has_finished:
+            self.begin()
+
+    def finish(self) -> None:
+        """Ends the recording. What only the collector would free is freed before: it is no leak."""
+        if self._has_finished:
+            return
+        self._has_finished = True
+        if self._path is not None:
+            gc.collect()
+            self.pause()
+
+    def owner(self, name: str, scope: str | None) -> int:
+        """The number of a test or fixture."""
+        return self._owners.setdefault((name, scope), len(self._owners))
+
+    def at_work(self, name: str, scope: str | None) -> AtWork:
+        """Notes who is at work while a block runs."""
+        return AtWork(self, self.owner(name, scope))
+
+    def push(self, owner: int) -> None:
+        """This owner begins."""
+        self._stack.append(owner)
+        self._switch()
+
+    def pop(self) -> None:
+        """It ends, and the one before it goes on."""
+        self._stack.pop()
+        self._switch()
+
+    def _switch(self) -> None:
+        self._switches.append((time.monotonic_ns(), self._stack[-1]))
+
+    def add_measured(self, name: str, figures: dict[str, Any]) -> None:
+        """Adds the figures of a test that was recorded by itself."""
+        self._measured.append({"owner": self.owner(name, None), **figures})
+
+    def marks(self) -> dict[str, Any]:
+        """What ran when, as ``nthbyte tests`` reads it."""
+        owners = [{"name": name, "scope": scope} for name, scope in self._owners]
+        return {
+            "nthbyte_tests": 1,
+            "owners": owners,
+            "recordings": self._recordings,
+            "measured": self._measured,
+        }
+
+    def family(self) -> tuple[str, dict[str, Any]]:
+        """What a worker needs to know to belong to the same run: the first profile, and the configuration."""
+        return self.family_path, {**self._config, "parent_pid": os.getpid()}
+
+
+class AtWork:
+    """Who is at work while a block runs."""
+
+    def __init__(self, recorder: Recorder, owner: int):
+        self._recorder = recorder
+        self._owner = owner
+
+    def __enter__(self) -> None:
+        self._recorder.push(self._owner)
+
+    def __exit__(self, *_: object) -> None:
+        self._recorder.pop()
+
+
+def joined(all_marks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Joins the marks of several processes: an owner of the same name is the same one."""
+    owners: dict[tuple[str, str | None], int] = {}
+    recordings, measured = [], []
+    for marks in all_marks:
+        numbers = {_NOBODY: _NOBODY}
+        for number, owner in enumerate(marks["owners"]):
+            numbers[number] = owners.setdefault((owner["name"], owner["scope"]), len(owners))
+        for recording in marks["recordings"]:
+            switches = [(when, numbers[owner]) for when, owner in recording.get("switches", ())]
+            unfinished = [numbers[owner] for owner in recording.get("unfinished", ())]
+            recordings.append({**recording, "switches": switches, "unfinished": unfinished})
+        measured += [{**figures, "owner": numbers[figures["owner"]]} for figures in marks["measured"]]
+    return {
+        "nthbyte_tests": 1,
+        "owners": [{"name": name, "scope": scope} for name, scope in owners],
+        "recordings": recordings,
+        "measured": measured,
+    }
+
+
+def marks_path(profile: str) -> str:
+    """The file that says what ran when, beside the run's first profile."""
+    return os.path.splitext(profile)[0] + ".tests.json"
+
+
+def _first(options: Any) -> Config:
+    """The configuration of the process that the user started."""
+    output = options.nthbyte_output or f"nthbyte-pytest.{os.getpid()}.nthb"
+    try:
+        return configure(output, {**_defaults(), "every": options.nthbyte_every})
+    except ValueError as error:
+        raise ValueError(
+            str(error).replace("--every", "--nthbyte-every").replace("-o", "--nthbyte-output")
+        ) from None
+
+
+def _defaults() -> dict[str, Any]:
+    from nthbyte._options import OPTIONS
+
+    return {option.name: option.default for option in OPTIONS if option.is_argument}
+
+
+def _name(fixturedef: Any) -> str:
+    """A fixture's name, with the file or class that it belongs to."""
+    return f"{fixturedef.argname} of {fixturedef.baseid}" if fixturedef.baseid else str(fixturedef.argname)
+
+
+def _shown(path: str) -> str:
+    """A path as a user would type it."""
+    import shlex
+
+    try:
+        short = os.path.relpath(path)
+    except (OSError, ValueError):
+        short = path
+    return shlex.quote(path if short.startswith("..") else short)
