@@ -12,7 +12,7 @@ VENVS := .venv/installed $(if $(PYPY),.venv-pypy/installed)
 SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/bin/*') \
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
-.PHONY: all demo demo-installed test test-all check-rustfmt check-clippy check-rustdoc test-rust test-nursery check-aarch64 check-threads check-ruff check-mypy check-structure \
+.PHONY: all demo demo-installed wheels try-wheels release test test-all check-rustfmt check-clippy check-rustdoc test-rust test-nursery check-aarch64 check-threads check-ruff check-mypy check-structure \
         test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-compatibility test-build \
         test-page test-bench test-experiments soak compatibility compatibility-programs system interpreters lock bench count leaks leaks-peers docs docs-outputs \
         check-docs test-guide test-tutorials clean
@@ -23,6 +23,7 @@ all: .venv/ready $(VENVS)
 
 # What builds the wheel.
 .venv/made: requirements-dev.txt
+	@echo "nthbyte: installing hatchling, which makes the wheel, into .venv" >&2
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements-dev.txt hatchling
 	touch $@
@@ -69,7 +70,7 @@ interpreters:
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet pip-tools
-	for list in requirements-dev bench/requirements bench/peers bench/native site/requirements; do \
+	for list in requirements-dev bench/requirements bench/peers bench/native site/requirements release/requirements; do \
 	  build/lock/bin/pip-compile --quiet --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host \
 	    --no-emit-find-links $$list.in -o $$list.txt || exit 1; \
 	done
@@ -83,6 +84,26 @@ demo:
 	@sh bench/demo/demo.sh
 
 demo-installed: $(VENVS)
+
+## The release
+
+build/release/ready: release/requirements.txt
+	$(PYTHON) -m venv build/release/tools
+	build/release/tools/bin/python -m pip install --quiet --disable-pip-version-check -r release/requirements.txt
+	touch $@
+
+# The source distribution, and from it the wheels that users install, into dist/. They are linked against an old C library.
+# TARGETS=x86_64 builds one of them; TWICE=1 builds everything again, and compares.
+wheels: build/release/ready
+	build/release/tools/bin/python release/wheels.py $(if $(TARGETS),--targets $(TARGETS)) $(if $(TWICE),--twice)
+
+# The version, the changelog, a commit and a tag: `make release VERSION=1.2.3`. Publishes nothing.
+release:
+	@$(PYTHON) release/prepare.py "$(VERSION)"
+
+# Installs and uses the wheel of this processor with each interpreter that is here.
+try-wheels: .venv/ready
+	$(BIN)/python release/trial.py dist
 
 ## The checks
 
@@ -146,7 +167,7 @@ check-structure: .venv/ready
 	cd tests && ../$(BIN)/python -m structure
 
 test-structure: .venv/ready check-structure
-	$(BIN)/python -m pytest --noconftest --numprocesses=0 tests/structure
+	$(BIN)/python -m pytest --noconftest --numprocesses=0 tests/structure tests/release
 
 # The programs that read exports: the Firefox Profiler's engine, speedscope, a checker of schemas.
 build/formats/ready: tests/formats/package-lock.json tests/formats/requirements.txt .venv/ready
@@ -336,4 +357,4 @@ leaks-peers: build/bench/installed
 	build/bench/bin/python bench/leaks/peers.py --write docs/leaks.md
 
 clean:
-	rm -rf build .venv .venv-pypy $(TARGET)
+	rm -rf build dist .venv .venv-pypy $(TARGET)

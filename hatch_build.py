@@ -1,5 +1,11 @@
 """Builds the Rust half and puts it into the wheel: the agents, and the command for all but ``run``.
 
+Without further settings it builds for this machine. Variables of the environment change that:
+
+- ``NTHBYTE_TARGET``: a target of :data:`TARGETS`. cargo-zigbuild links it against an old C library (``make wheels``).
+- ``NTHBYTE_PROFILE``: a profile of Cargo.toml, ``release`` if it is not given.
+- ``NTHBYTE_PYTHONS``: see :data:`PYTHONS`.
+
 The wheel also has the bytecode of its modules, for each version of Python that this machine has. Compiling them takes
 as long as two starts of Python, and would happen at every start where the folder is read-only, where
 ``PYTHONDONTWRITEBYTECODE`` is set, or where the installer does not compile (``uv``, ``pip --no-compile``).
@@ -16,12 +22,13 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-AGENTS = ["libnthbyte_cpython.so", "libnthbyte_pypy.so", "libnthbyte_native.so", "libnthbyte_program.so"]
+AGENTS = ["cpython", "pypy", "native", "program"]
 COMMAND = "bin/nthbyte"
 SOURCES = "python/nthbyte"
 
@@ -42,8 +49,23 @@ if sys.version_info >= (3, 9):
         found[file] = base64.b64encode(head + code).decode()
     print(json.dumps(found))
 """
-NAMES = ["cpython", "pypy", "native", "program", "cli"]
-PACKAGES = [word for name in NAMES for word in ("-p", f"nthbyte-{name}")]
+
+
+class Target(NamedTuple):
+    """What a wheel for other machines is built for."""
+
+    triple: str
+    """As cargo-zigbuild takes it: a target of Rust, with the version of the C library."""
+    platform: str
+    """The platform of the wheel's tag."""
+    agents: Sequence[str]
+
+
+# glibc 2.17 is the oldest that Rust's standard library works with. Samples of native code exist for x86-64 only.
+TARGETS = {
+    "x86_64": Target("x86_64-unknown-linux-gnu.2.17", "manylinux_2_17_x86_64", AGENTS),
+    "aarch64": Target("aarch64-unknown-linux-gnu.2.17", "manylinux_2_17_aarch64", ["cpython", "pypy"]),
+}
 
 
 class CargoBuildHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -52,12 +74,14 @@ class CargoBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Builds both binaries; ``version`` is ``editable`` for a development install."""
+        """Builds the binaries; ``version`` is ``editable`` for a development install."""
         if self.target_name != "wheel":
             return
-        release = self._cargo_build()
-        built = {release / agent: agent for agent in AGENTS}
-        built[release / "nthbyte"] = COMMAND
+        target = self._target()
+        agents = target.agents if target else AGENTS
+        built_by_cargo = self._cargo_build(target, agents)
+        built = {built_by_cargo / name: name for name in (f"libnthbyte_{agent}.so" for agent in agents)}
+        built[built_by_cargo / "nthbyte"] = COMMAND
         if version == "editable":
             for source, name in built.items():
                 destination = Path(self.root, "python", "nthbyte", name)
@@ -75,29 +99,63 @@ class CargoBuildHook(BuildHookInterface):  # type: ignore[type-arg]
                 path = Path(self._bytecode.name, file)
                 path.write_bytes(data)
                 build_data["force_include"][str(path)] = f"nthbyte/__pycache__/{file}"
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        platform = target.platform if target else here
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"
 
-    def _cargo_build(self) -> Path:
-        """Builds in release mode and returns the folder of the results."""
+    def _target(self) -> Target | None:
+        """The target that the environment names; None for this machine."""
+        name = os.environ.get("NTHBYTE_TARGET")
+        if name is None:
+            return None
+        if name not in TARGETS:
+            raise SystemExit(f"nthbyte: NTHBYTE_TARGET is {name!r}: use one of {', '.join(TARGETS)}")
+        return TARGETS[name]
+
+    def _cargo_build(self, target: Target | None, agents: Sequence[str]) -> Path:
+        """Builds the packages, and returns the folder of the results."""
         if shutil.which("cargo") is None:
             raise SystemExit("nthbyte: building from source needs cargo: install Rust 1.88 or later")
-        command = ["cargo", "build", "--release", "--locked", *PACKAGES]
-        if subprocess.run(command, cwd=self.root).returncode:
-            raise SystemExit(f"nthbyte: {' '.join(command)} failed, see above")
         metadata = subprocess.run(
             ["cargo", "metadata", "--format-version", "1", "--no-deps", "--locked"],
             cwd=self.root,
             check=True,
             stdout=subprocess.PIPE,
         )
-        return Path(json.loads(metadata.stdout)["target_directory"], "release")
+        folder = Path(json.loads(metadata.stdout)["target_directory"])
+        profile = os.environ.get("NTHBYTE_PROFILE", "release")
+        command = ["cargo", "zigbuild" if target else "build", "--profile", profile, "--locked"]
+        environment = dict(os.environ)
+        if target:
+            # So that the folders of the sources are there, which the options name.
+            subprocess.run(["cargo", "fetch", "--locked", "--quiet"], cwd=self.root, check=True)
+            command += ["--target", target.triple]
+            environment["CARGO_ENCODED_RUSTFLAGS"] = "\x1f".join(_without_paths(folder))
+        command += [word for name in [*agents, "cli"] for word in ("-p", f"nthbyte-{name}")]
+        if subprocess.run(command, cwd=self.root, env=environment).returncode:
+            raise SystemExit(f"nthbyte: {' '.join(command)} failed, see above")
+        return folder / (target.triple.partition(".")[0] if target else "") / profile
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Removes the temporary files."""
         if hasattr(self, "_bytecode"):
             self._bytecode.cleanup()
+
+
+def _without_paths(target: Path) -> list[str]:
+    """Options of the compiler by which no path of this machine is in what it makes: other machines make the same bytes.
+
+    The sources of this workspace have relative paths. ``target`` is cargo's folder for what it makes.
+    """
+    home = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo")
+    # Of several that match, the compiler takes the last.
+    folders = {
+        home: "cargo",
+        **dict.fromkeys(sorted(home.glob("registry/src/*")), "registry"),
+        target: "target",
+    }
+    return [f"--remap-path-prefix={path}={name}" for path, name in folders.items()]
 
 
 def interpreters() -> list[list[str]]:
