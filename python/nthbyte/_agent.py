@@ -65,6 +65,36 @@ class Result:
         return f"<nthbyte.Result {self.path!r}, {self.samples} samples>"
 
 
+class Mark:
+    """What a session had recorded at a moment (``Mark`` in crates/session/src/mark.rs)."""
+
+    __slots__ = ("allocated", "lost", "path", "samples", "time", "time_samples")
+
+    def __init__(
+        self, time: int, samples: int, time_samples: int, lost: int, allocated: int | None, path: str
+    ):
+        self.time = time
+        """Nanoseconds since the session began."""
+        self.samples = samples
+        self.time_samples = time_samples
+        self.lost = lost
+        """Events lost since the process began, or the first of those that it was forked from."""
+        self.allocated = allocated
+        """Bytes that were allocated; None where they are not counted."""
+        self.path = path
+        """The path of the profile."""
+
+
+def read_mark(answer: str | None) -> Mark | None:
+    """Reads a mark from the library's text; None if no session was running."""
+    if answer is None:
+        return None
+    head, _, path = answer.partition("\n")
+    time, samples, time_samples, lost, allocated = head.split(",")
+    counted = None if allocated == "-" else int(allocated)
+    return Mark(int(time), int(samples), int(time_samples), int(lost), counted, from_utf8(path))
+
+
 def read_result(answer: str | None, notes: tuple[str, ...] = ()) -> Result:
     """Reads the result of a session from the library's text (``Outcome::to_text``); ``notes`` come before its notes.
 
@@ -207,6 +237,14 @@ class Agent:
         """The reading of ``time.monotonic_ns`` at which the times of the running session's profile begin."""
         start = self._native.clock_start()
         return None if start is None else int(start)
+
+    def mark(self) -> Mark | None:
+        """Returns what the session has recorded so far; None if none is running, or none has begun in this process."""
+        return read_mark(self._native.mark())
+
+    def flush(self) -> bool:
+        """Waits until the profile has all that was recorded, for some seconds at most. Returns whether it has."""
+        return self._native.flush() is not None
 
     def stop(self) -> Result:
         """Stops the session and returns what it recorded. Raises Error if none is running."""

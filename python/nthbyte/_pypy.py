@@ -24,6 +24,7 @@ from nthbyte._agent import (
     as_utf8,
     claim_request,
     from_utf8,
+    read_mark,
     read_result,
     to_json,
     with_utf8_paths,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from typing import Any, Callable
 
-    from nthbyte._agent import Result
+    from nthbyte._agent import Mark, Result
     from nthbyte._config import Config
     from nthbyte._pypy_gc_hooks import MinorHook
 
@@ -144,6 +145,14 @@ class PyPyAgent(Agent):
     def clock_start(self) -> int | None:
         """See :meth:`Agent.clock_start`."""
         return int(self._library.clock_start()) or None
+
+    def mark(self) -> Mark | None:
+        """See :meth:`Agent.mark`."""
+        return read_mark(self._library.mark())
+
+    def flush(self) -> bool:
+        """See :meth:`Agent.flush`."""
+        return bool(self._library.flush())
 
     def stop(self) -> Result:
         """Stops the session and returns what it recorded. Raises Error if none is running."""
@@ -324,6 +333,8 @@ class _Library:
         self._start = function("start", self._int, self._text, self._text, size)
         self.has_profile = function("has_profile", self._int)
         self.clock_start = function("clock_start", u64)
+        self._mark = function("mark", self._int, self._text, size)
+        self.flush = function("flush", self._int)
         self._stop = function("stop", self._text)
         self._release_outcome = function("release_outcome", void, self._text)
         self.reopen_vmprof = function("reopen_vmprof", self._int)
@@ -395,6 +406,11 @@ class _Library:
         message = self._backend.newp(self._array, 1024)
         if self._start(self._c_string(config), message, 1024):
             raise Error(self._string(message))
+
+    def mark(self) -> str | None:
+        """Returns what the session has recorded so far, as text; None if no session is running."""
+        answer = self._backend.newp(self._array, _LONGEST_PATH)
+        return self._string(answer) if self._mark(answer, _LONGEST_PATH) else None
 
     def stop(self) -> str | None:
         """Stops the session and returns its result as text; None if no session is running."""

@@ -10,6 +10,7 @@ import time
 
 from nthbyte._agent import Error, Result, interpreter, load, to_json
 from nthbyte._children import follow
+from nthbyte._part import Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,12 +43,16 @@ _forking: set[int] = set()
 _LONGEST_COMMAND = 32 << 10
 _BEGINNING = 100
 
+# The parts of the running recording that `start` has begun, and all parts that have not ended.
+_started: list[Part] = []
+_open: list[Part] = []
+
 # The running session's configuration for child processes: `output` is the path of the first process's profile.
 _running: Config | None = None
 
 
 def start(
-    output: Path,
+    output: Path | None = None,
     *,
     force: bool = False,
     every: Size | None = None,
@@ -59,6 +64,9 @@ def start(
     huge_pages: str = "thp",
 ) -> None:
     """Starts recording the allocations of all threads of this process into the file ``output``.
+
+    If the process is recorded already, a part of that recording begins, with the options of the recording. Then
+    ``stop`` returns the figures of the part, and writes the part into ``output``; without ``output`` it has no file.
 
     force: replace the profile ``output`` if it exists. Otherwise a new name is taken, with a RuntimeWarning that says
         it; ``stop`` returns it too.
@@ -78,40 +86,76 @@ def start(
     may stop it. Each process that this one forks writes a profile of its own, with the process's number
     in its name: ``out.1234.nthb``.
 
-    Raises ValueError for an option that is out of range or that this interpreter does not have. Raises
-    Error if nthbyte is already running, if the file cannot be written, if this interpreter is not
+    Raises ValueError for an option that is out of range or that this interpreter does not have, and if ``output`` is
+    missing where no recording runs. Raises Error if the file cannot be written, if this interpreter is not
     supported, or if a signal handler calls it while a session is being started or stopped.
     """
     arguments = _arguments(force, every, fixed, seed, cpu, native, native_frames, huge_pages)
-    _begin_and_warn(_configure(output, arguments), force)
+    part = _begin_and_warn(output, _configure(output, arguments), force)
+    if part is not None:
+        _started.append(part)
 
 
-def _begin_and_warn(config: Config, force: bool) -> None:
-    """Starts a session for the caller of the calling function, and warns it if the profile has another name."""
+def _begin_and_warn(output: Path | None, config: Config, force: bool) -> Part | None:
+    """Starts a session for the caller of the calling function, and warns it if the profile has another name.
+
+    Returns the part that begins instead if a session runs.
+    """
+    part = None
     try:
-        path = begin(config, force=force)
+        if is_running():
+            part = _begin_part(None if output is None else config["output"], force)
+            path = part.output
+        elif output is None:
+            raise ValueError("name the profile's file: nothing is recorded that this could be a part of")
+        else:
+            path = begin(config, force=force)
     except Error as error:
         from nthbyte._options import with_argument_names
 
         raise Error(with_argument_names(str(error))) from None
-    if path != config["output"]:
+    if path is not None and path != config["output"]:
         import warnings
 
         try:
             warnings.warn(f"{config['output']} exists: the profile is {path}", RuntimeWarning, stacklevel=3)
         except RuntimeWarning:
-            # Warnings are errors here, and after an error no session runs.
-            discard()
+            # Warnings are errors here, and after an error nothing is recorded for the caller.
+            if part is None:
+                discard()
+            else:
+                _open.remove(part)
             raise
+    return part
+
+
+def _begin_part(output: str | None, force: bool) -> Part:
+    """Begins a part of the recording that runs."""
+    _refuse_to_interrupt()
+    part = Part(output, force)
+    if output is not None and part.output is not None and os.fsencode(part.output) == os.fsencode(output):
+        # As the caller spells it: see `begin`.
+        part.output = output
+    _open.append(part)
+    return part
+
+
+def _end_part(part: Part) -> Result:
+    if part in _open:
+        _open.remove(part)
+    return part.end()
 
 
 def stop() -> Result:
     """Stops recording, completes the profile and returns what was recorded.
 
-    Raises Error if nthbyte is not running, or if a signal handler calls it while a session is being started or stopped.
+    If ``start`` has begun a part of a recording, only the part ends that was begun last.
+
+    Raises Error if nthbyte is not running, if a part's profile cannot be written, or if a signal handler calls it while
+    a session is being started or stopped.
     """
     _refuse_to_interrupt()
-    return finish()
+    return _end_part(_started.pop()) if _started else finish()
 
 
 def finish() -> Result:
@@ -122,6 +166,9 @@ def finish() -> Result:
     global _running
     with _turn:
         _running = None
+        for part in _open:
+            part.close()
+        _open.clear()
         return load().stop()
 
 
@@ -160,12 +207,13 @@ os.register_at_fork(
 class Profiler:
     """Records the allocations made while its ``with`` block runs, in all threads.
 
-    It takes the arguments of :func:`start`. After the block, ``result`` says what was recorded.
+    It takes the arguments of :func:`start`. After the block, ``result`` says what was recorded. In a process that is
+    recorded already, it is a part of that recording, as with :func:`start`.
     """
 
     def __init__(
         self,
-        output: Path,
+        output: Path | None = None,
         *,
         force: bool = False,
         every: Size | None = None,
@@ -177,12 +225,14 @@ class Profiler:
         huge_pages: str = "thp",
     ):
         arguments = _arguments(force, every, fixed, seed, cpu, native, native_frames, huge_pages)
+        self._output = output
         self._config = _configure(output, arguments)
         self._force = force
+        self._part: Part | None = None
         self.result: Result | None = None
 
     def __enter__(self) -> Profiler:
-        _begin_and_warn(self._config, self._force)
+        self._part = _begin_and_warn(self._output, self._config, self._force)
         return self
 
     def __exit__(
@@ -192,7 +242,12 @@ class Profiler:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            self.result = stop()
+            part, self._part = self._part, None
+            if part is not None:
+                self.result = _end_part(part)
+            else:
+                _refuse_to_interrupt()
+                self.result = finish()
         except Error:
             # The block has stopped the session. An exception of its own says more.
             if kind is None:
@@ -222,10 +277,13 @@ def _arguments(
     }
 
 
-def _configure(output: Path, arguments: dict[str, Any]) -> Config:
-    """Does the same as ``configure`` for a Python call: errors have the arguments' names, not those of the options."""
+def _configure(output: Path | None, arguments: dict[str, Any]) -> Config:
+    """Does the same as ``configure`` for a Python call: errors have the arguments' names, not those of the options.
+
+    Without ``output`` the session cannot begin, but its options are checked.
+    """
     try:
-        return configure(output, arguments)
+        return configure("none" if output is None else output, arguments)
     except ValueError as error:
         from nthbyte._options import with_argument_names
 

@@ -283,7 +283,6 @@ sys.exit("it was not refused")
             "",
             "vmprof is profiling this program already",
         ),
-        ("nthbyte.start('first.nthb')", "", "running already"),
         ("", ", huge_pages='off'", "huge_pages"),
     ],
 )

@@ -15,7 +15,7 @@ use nthbyte_profile::event::{LostKind, Nanos};
 use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, SamplePoints};
-use nthbyte_session::{Config, Outcome, RUNNING_ALREADY, Session, native, record_waiting};
+use nthbyte_session::{Config, Mark, Outcome, RUNNING_ALREADY, Session, native, record_waiting};
 
 use crate::api::Gil;
 use crate::heap::{accounts, huge_pages};
@@ -176,6 +176,13 @@ pub fn stop(gil: &mut Gil) -> Option<Outcome> {
     session.lost(LostKind::Allocations, lost + agent.cell.missed.take());
     drop(agent);
     Some(session.finish(own.map(|own| own.counted)))
+}
+
+/// What the running session has recorded so far. `None` if there is none, or none that has begun in this process.
+pub fn mark(gil: &mut Gil) -> Option<Mark> {
+    // What timers have sent up to now belongs to the part that ends here.
+    record_waiting(&HOST);
+    gil.agent()?.tracker.mark()
 }
 
 /// Refuses options of the command line that this agent does not support.

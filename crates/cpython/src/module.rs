@@ -57,6 +57,8 @@ extern "C" fn PyInit__native() -> *mut PyObject {
         method(c"execute", execute, METH_VARARGS),
         method(c"start", start, METH_O),
         method(c"stop", stop, METH_NOARGS),
+        method(c"mark", mark, METH_NOARGS),
+        method(c"flush", flush, METH_NOARGS),
         method(c"forked", forked, METH_NOARGS),
         method(c"has_profile", has_profile, METH_NOARGS),
         method(c"clock_start", clock_start, METH_NOARGS),
@@ -221,6 +223,16 @@ unsafe extern "C" fn stop(_module: *mut PyObject, _: *mut PyObject) -> *mut PyOb
     answer(None, |gil| {
         agent::stop(gil).map(|outcome| outcome.to_text())
     })
+}
+
+/// `mark() -> str | None`: the [`Mark`](nthbyte_session::Mark) of this moment as text, if a session is running.
+unsafe extern "C" fn mark(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    answer(None, |gil| agent::mark(gil).map(|mark| mark.to_text()))
+}
+
+/// `flush() -> str | None`: a text if the file has everything that was recorded: see [`nthbyte_session::flush`].
+unsafe extern "C" fn flush(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    answer(None, |_| nthbyte_session::flush().then(|| "yes".to_owned()))
 }
 
 /// `forked()`: called in the child of a fork, by `os.register_at_fork`.

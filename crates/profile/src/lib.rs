@@ -24,6 +24,7 @@ mod missing;
 pub mod model;
 pub mod names;
 mod native_fates;
+mod part;
 mod processes;
 mod reader;
 mod samples;

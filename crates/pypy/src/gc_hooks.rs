@@ -18,7 +18,9 @@ use nthbyte_profile::event::{
     Memory, Nanos, Node, NodeId, SourceId, Survival, TypeId,
 };
 use nthbyte_profile::{Distances, Method, Source};
-use nthbyte_session::{Config, Counted, KeyMap, Outcome, PerEpoch, Recording, Session, guarded};
+use nthbyte_session::{
+    Config, Counted, KeyMap, Mark, Outcome, PerEpoch, Recording, Session, guarded,
+};
 
 use crate::host::HOST;
 
@@ -121,6 +123,18 @@ pub fn stop() -> Option<Outcome> {
         blocks: None,
     });
     Some(sampling.session.finish(counted))
+}
+
+/// What was recorded so far.
+pub fn mark() -> Option<Mark> {
+    let mut sampling = lock()?;
+    let sampling = sampling.as_mut()?;
+    let recording = sampling.session.record(LostKind::Other)?;
+    let collections = *sampling.collections.of(recording.epoch());
+    Some(Mark {
+        allocated: Some(collections * sampling.nursery),
+        ..recording.mark()
+    })
 }
 
 impl Sampling {

@@ -119,3 +119,22 @@ pub fn wait_for_room(events: usize) -> bool {
         uncancelled(|| std::thread::sleep(NAP));
     }
 }
+
+/// Has the writer thread write all data so far to the profile, and waits for it, for some seconds at most. Returns whether the
+/// file has it. The caller is not inside a recording.
+#[must_use]
+pub fn flush() -> bool {
+    let Some(recording) = record_now() else {
+        return false;
+    };
+    let until = Instant::now() + recording.recorder.longest_wait();
+    let flush = recording.recorder.writer().ask_to_flush();
+    drop(recording);
+    while !flush.is_done() {
+        if Instant::now() >= until {
+            return false;
+        }
+        uncancelled(|| std::thread::sleep(NAP));
+    }
+    true
+}

@@ -69,6 +69,7 @@
 //! composition/ what the resident set is made of, at intervals; how busy the process is
 //! native/      native memory: samples, the library's observer, mappings by what is touched, names of libraries
 //! ticks/       time samples, from timers and a signal handler to the file
+//! mark         a moment of a running session
 //! fork         how a session handles forks                      fork_state      their one word
 //! termination  completes the profile at SIGTERM, and before other ends
 //! last_line    what is printed then                             missing         what is in no profile
@@ -92,6 +93,7 @@ mod guard;
 mod hosted;
 mod keeper;
 mod last_line;
+mod mark;
 mod missing;
 mod outcome;
 mod output;
@@ -108,13 +110,14 @@ mod writer;
 #[cfg(test)]
 nthbyte_host::agent_allocator!();
 
-pub use begin::{is_recording_here, let_writer_run, record_now, wait_for_room};
+pub use begin::{flush, is_recording_here, let_writer_run, record_now, wait_for_room};
 pub use claims::{claim, settle};
 pub use clock::Clock;
 pub use config::Config;
 pub use contract::Host;
 pub use fork::{clock_start, forks, has_profile};
 pub use guard::guarded;
+pub use mark::Mark;
 pub use missing::interpreter_ran;
 pub use native::libraries;
 pub use outcome::{Counted, Outcome, copy_text};

@@ -1,15 +1,15 @@
-//! `nthbyte merge`: several profiles as one file.
+//! `nthbyte merge`: several profiles, or a part of one, as one file.
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use nthbyte_report::Selection;
 
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::question::inputs::Profiles;
-use crate::question::selecting::OfDomain;
+use crate::question::selecting::{OfDomain, OfTime};
 use crate::question::{Frames, Question};
 
 /// What `merge` takes.
@@ -25,6 +25,8 @@ pub struct Arguments {
     force: bool,
     #[command(flatten)]
     domain: OfDomain,
+    #[command(flatten)]
+    time: OfTime,
 }
 
 impl Arguments {
@@ -47,7 +49,15 @@ impl Arguments {
             frames: Frames::Recorded,
             ..Question::about(inputs)
         };
-        let profile = question.prepare()?.profile;
+        let mut profile = question.prepare()?.profile;
+        if let Some((since, until)) = self.time.range() {
+            if profile.processes.len() > 1 {
+                bail!(
+                    "--since and --until make a part of one process: name one profile, without --all"
+                );
+            }
+            profile.keep_part(since, until);
+        }
         let progress = Progress::steps("writing");
         let total = profile.samples.len() as u64;
         output.write(|out| Ok(profile.write(out, |done| progress.at(done, total))?))

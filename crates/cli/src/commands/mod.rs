@@ -46,7 +46,7 @@ pub enum Command {
     Flamegraph(flamegraph::Arguments),
     /// Write the profile in another program's format.
     Export(export::Arguments),
-    /// Write several profiles as one file.
+    /// Write several profiles, or a part of one, as one file.
     Merge(merge::Arguments),
     /// Convert another profiler's file into a profile.
     Import(import::Arguments),

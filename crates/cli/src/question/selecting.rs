@@ -41,6 +41,28 @@ impl OfDomain {
     }
 }
 
+/// A range of time that becomes a profile of its own.
+#[derive(Args)]
+pub struct OfTime {
+    /// Write only what was recorded at this time or later, as a profile that begins then: 10s, 500ms, 2min.
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    since: Option<Nanos>,
+    /// Write only what was recorded before this time: what is freed later is alive at its end.
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    until: Option<Nanos>,
+}
+
+impl OfTime {
+    /// The range; `None` if no part was asked for.
+    pub fn range(&self) -> Option<(Nanos, Nanos)> {
+        let is_part = self.since.is_some() || self.until.is_some();
+        is_part.then(|| {
+            let since = self.since.unwrap_or(Nanos(0));
+            (since, self.until.unwrap_or(Nanos(u64::MAX)))
+        })
+    }
+}
+
 /// The part of a program that a report is about: its memory, its time, its threads, its places.
 #[derive(Args)]
 pub struct Part {

@@ -26,7 +26,7 @@ use crate::sampling::rounding::Rounding;
 use crate::sampling::tokens::Tokens;
 use crate::sampling::types::{Origin, Types};
 use crate::sampling::walker::Walker;
-use nthbyte_session::{PerEpoch, Recording, Session};
+use nthbyte_session::{Mark, PerEpoch, Recording, Session};
 
 /// Bytes that the debug hooks of `PYTHONMALLOC=debug` put before a block and around it (`Objects/obmalloc.c`,
 /// `_PyMem_DebugRawAlloc`).
@@ -173,6 +173,19 @@ impl Tracker {
         self.record(LostKind::Other, |_, profile, recording| {
             recording.memory(profile.memory(recording.now()));
         });
+    }
+
+    /// Records memory totals, and says what was recorded up to now.
+    pub fn mark(&mut self) -> Option<Mark> {
+        self.record(LostKind::Other, |program, profile, recording| {
+            program.settle(profile, recording, None);
+            let memory = profile.memory(recording.now());
+            recording.memory(memory);
+            Mark {
+                allocated: memory.allocated,
+                ..recording.mark()
+            }
+        })
     }
 
     /// Called when a code object is about to be freed.

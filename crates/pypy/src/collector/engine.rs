@@ -14,7 +14,7 @@ use super::statistics::Statistics;
 use crate::binary::Redirect;
 use crate::stacks::Vmprof;
 use crate::types::Types;
-use nthbyte_session::{Recording, Session, forks, guarded};
+use nthbyte_session::{Mark, Recording, Session, forks, guarded};
 
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -65,6 +65,16 @@ impl Engine {
             engine.sampling.nursery.diverge(forks());
             engine.sampling.vmprof().reopen().is_ok()
         })
+    }
+
+    /// What was recorded so far. The interpreter's lock must be held. `None` if sampling is not on.
+    pub fn mark() -> Option<Mark> {
+        guarded(|| {
+            // SAFETY: the lock is held.
+            let engine = unsafe { Self::current() }?;
+            engine.sampling.mark(&engine.session)
+        })
+        .flatten()
     }
 
     /// The engine that is on. Only the holder of the interpreter's lock may call this.

@@ -15,7 +15,7 @@ use super::statistics::Statistics;
 use crate::binary::Redirect;
 use crate::stacks::{Stacks, Vmprof};
 use crate::types::{Recent, Types};
-use nthbyte_session::{PerEpoch, Recording, Session};
+use nthbyte_session::{Mark, PerEpoch, Recording, Session};
 
 /// If more samples than this are pending, they are recorded before the next minor collection. Then it is not known
 /// whether their objects survive.
@@ -172,6 +172,20 @@ impl Sampling {
                 recording.rename_thread(os_id, &name);
             }
         }
+    }
+
+    /// Records memory totals, and says what was recorded up to now, with the samples that are pending.
+    pub fn mark(&mut self, session: &Session) -> Option<Mark> {
+        let mut recording = session.record(LostKind::Other)?;
+        self.begin(&mut recording);
+        self.statistics.become_due();
+        self.record_memory(&mut recording);
+        let recorded = recording.mark();
+        Some(Mark {
+            samples: recorded.samples + self.pending.len() as u64,
+            allocated: Some(self.nursery.allocated()),
+            ..recorded
+        })
     }
 
     fn notes(&self) -> Vec<String> {

@@ -260,6 +260,27 @@ pub extern "C" fn nthbyte_pypy_stop() -> *mut c_char {
     })
 }
 
+/// Writes what the session has recorded so far into `answer`, a [`Mark`](nthbyte_session::Mark) as text. Returns 1, or 0 if no
+/// session is running.
+///
+/// # Safety
+/// `answer` has room for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_mark(answer: *mut c_char, length: usize) -> c_int {
+    let Some(mark) = super::mark() else {
+        return 0;
+    };
+    // SAFETY: the caller's promise.
+    unsafe { copy_text(&mark.to_text(), answer, length) };
+    1
+}
+
+/// Waits until the file has everything that was recorded: see [`nthbyte_session::flush`]. Returns 1 if it has, or else 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_flush() -> c_int {
+    c_int::from(nthbyte_session::flush())
+}
+
 /// Whether this process has a profile. The child of a fork has none before its first recording.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_has_profile() -> c_int {

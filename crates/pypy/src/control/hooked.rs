@@ -8,7 +8,7 @@ use nthbyte_sampling::{Period, Sampler};
 
 use nthbyte_profile::event::LostKind;
 use nthbyte_session::{
-    Config, Counted, Outcome, RUNNING_ALREADY, Rate, Session, native, record_waiting, timers,
+    Config, Counted, Mark, Outcome, RUNNING_ALREADY, Rate, Session, native, record_waiting, timers,
 };
 
 use super::python::{self, Settings, Wanted, allocate};
@@ -69,6 +69,15 @@ pub fn stop() -> Option<Outcome> {
     let mut place = RUNNING.try_lock().ok()?;
     let running = place.take()?;
     Some(running.stop())
+}
+
+/// What the session of this process has recorded so far. `None` if there is no session, or one is being started or stopped.
+pub fn mark() -> Option<Mark> {
+    RUNNING.try_lock().ok()?.as_ref()?;
+    record_waiting(&HOST);
+    let mut mark = None;
+    with_lock(|| mark = Engine::mark());
+    mark
 }
 
 impl Running {

@@ -14,7 +14,7 @@ mod hooked;
 mod preparation;
 mod python;
 
-use nthbyte_session::{Config, Outcome};
+use nthbyte_session::{Config, Mark, Outcome};
 
 use crate::gc_hooks;
 
@@ -29,6 +29,15 @@ fn start(config: &Config) -> Result<(), String> {
     match method.and_then(serde_json::Value::as_str) {
         Some("gc-hooks") => gc_hooks::start(config),
         _ => hooked::start(config),
+    }
+}
+
+/// What the session has recorded so far. `None` if there is none.
+fn mark() -> Option<Mark> {
+    if gc_hooks::is_on() {
+        gc_hooks::mark()
+    } else {
+        hooked::mark()
     }
 }
 

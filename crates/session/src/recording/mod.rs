@@ -19,6 +19,7 @@ use nthbyte_profile::event::{
     Nanos, Node, NodeId, SampleId, ThreadId, TypeId, TypeName,
 };
 
+use crate::mark::Mark;
 use crate::pace::Timed;
 use crate::ring::{Bulky, Record, text};
 
@@ -115,6 +116,19 @@ impl Recording<'_> {
     #[must_use]
     pub const fn samples(&self) -> u32 {
         self.recorder.samples()
+    }
+
+    /// What was recorded so far.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        Mark {
+            time: self.now,
+            samples: self.recorder.samples().into(),
+            time_samples: self.recorder.time_samples(),
+            lost: self.recorder.slot().lost.all(),
+            allocated: None,
+            path: self.recorder.path().to_owned(),
+        }
     }
 
     /// The number of events that currently fit into the ring.
@@ -390,8 +404,10 @@ impl Recording<'_> {
 
     /// Records a time sample.
     pub fn cpu(&mut self, sample: CpuSample) {
-        self.recorder
-            .push_or_count(Some(Record::Cpu(sample)), LostKind::CpuSamples);
+        match self.recorder.push(Record::Cpu(sample)) {
+            Some(()) => self.recorder.count_time_sample(),
+            None => self.lost(LostKind::CpuSamples, 1),
+        }
     }
 
     /// Records a collection.

@@ -5,7 +5,7 @@
 //! lost ([`Distances::Every`]), and only for a limited time. Events that cannot be recorded are counted as lost.
 
 use std::mem::ManuallyDrop;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nthbyte_host::exit;
@@ -47,6 +47,7 @@ pub(crate) struct Recorder {
     /// A bit for each source of native memory.
     native_sources: u64,
     samples: u32,
+    time_samples: u64,
     woken: Nanos,
     /// A wait for room has timed out. No thread waits again until the writer thread has made progress.
     is_stuck: bool,
@@ -103,6 +104,7 @@ impl Recorder {
             writer,
             interner: Interner::begin(),
             samples: 0,
+            time_samples: 0,
             woken: Nanos(0),
             is_stuck: false,
         }
@@ -183,6 +185,15 @@ impl Recorder {
 
     pub(crate) const fn samples(&self) -> u32 {
         self.samples
+    }
+
+    /// The path of the profile.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) const fn time_samples(&self) -> u64 {
+        self.time_samples
     }
 
     pub(crate) const fn writer(&mut self) -> &mut Writer {
@@ -355,6 +366,11 @@ impl Recorder {
     pub(crate) fn count_sample(&mut self) -> u32 {
         self.samples += 1;
         self.samples - 1
+    }
+
+    /// Counts a time sample.
+    pub(crate) const fn count_time_sample(&mut self) {
+        self.time_samples += 1;
     }
 
     /// Pushes an event, or counts it as lost if there is no room.

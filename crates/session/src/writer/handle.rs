@@ -43,6 +43,19 @@ pub(crate) struct Writer {
     limits: Limits,
 }
 
+/// A request to write all data.
+pub(crate) struct Flush {
+    shared: Arc<ThreadState>,
+    request: u64,
+}
+
+impl Flush {
+    /// Whether it was done.
+    pub(crate) fn is_done(&self) -> bool {
+        self.shared.is_flushed(self.request)
+    }
+}
+
 /// The owner of the drain.
 enum DrainOwner {
     /// The thread has the drain.
@@ -170,6 +183,16 @@ impl Writer {
             // Without a thread, records stay in the ring until it is full.
             DrainOwner::Stopped(_) => drop(self.spawn(ThreadRequest::Work)),
             DrainOwner::Ended(..) | DrainOwner::Gone => {}
+        }
+    }
+
+    /// Asks the thread to write all data so far to the file, and wakes it. The caller waits without the session's lock.
+    pub(crate) fn ask_to_flush(&mut self) -> Flush {
+        let request = self.shared.ask_to_flush();
+        self.wake();
+        Flush {
+            shared: Arc::clone(&self.shared),
+            request,
         }
     }
 

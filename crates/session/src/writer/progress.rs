@@ -1,6 +1,6 @@
 //! How far the writer thread has come, as the drain says it and others see it.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use nthbyte_host::sync::{AtomicBool, AtomicU64};
 use nthbyte_profile::event::Nanos;
@@ -22,6 +22,8 @@ pub(crate) struct Progress {
     is_dead: AtomicBool,
     /// Changes with each progress of the thread.
     steps: AtomicU64,
+    /// How often somebody has asked for all data to be written, and up to which of these that was done.
+    flushes: [AtomicU64; 2],
     pub(super) lost: &'static Lost,
     pub(super) spent: &'static Spent,
 }
@@ -31,6 +33,7 @@ impl Progress {
         Self {
             is_dead: AtomicBool::new(false),
             steps: AtomicU64::new(0),
+            flushes: [AtomicU64::new(0), AtomicU64::new(0)],
             lost,
             spent,
         }
@@ -42,6 +45,27 @@ impl Progress {
 
     pub(super) fn set_dead(&self) {
         self.is_dead.store(true, Relaxed);
+    }
+
+    /// Asks the thread to write all data to the file. Returns the number of the request.
+    pub(super) fn ask_to_flush(&self) -> u64 {
+        self.flushes[0].fetch_add(1, AcqRel) + 1
+    }
+
+    /// The number of the last request to write all data, if it has not been done.
+    pub(super) fn flush_asked_for(&self) -> Option<u64> {
+        let asked = self.flushes[0].load(Acquire);
+        (asked > self.flushes[1].load(Relaxed)).then_some(asked)
+    }
+
+    /// Called by the thread when all data from before the request was written.
+    pub(super) fn has_flushed(&self, request: u64) {
+        self.flushes[1].store(request, Release);
+    }
+
+    /// Whether a request was done.
+    pub(super) fn is_flushed(&self, request: u64) -> bool {
+        self.flushes[1].load(Acquire) >= request
     }
 
     pub(super) fn steps(&self) -> u64 {

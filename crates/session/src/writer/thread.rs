@@ -239,6 +239,10 @@ fn run(mut drain: Box<Drain>, shared: &ThreadState) -> Left {
             ThreadRequest::Work if memory::is_short() => shared.sleeper.sleep(NAP),
             ThreadRequest::Work => {
                 drain.keeper().prepare();
+                if let Some(request) = shared.flush_asked_for() {
+                    drain.write_out(shared);
+                    shared.has_flushed(request);
+                }
                 if drain.work(shared) && released.elapsed() >= BETWEEN_RELEASES {
                     // Half of this library's mapped pages are not needed until the next block.
                     image::release_again();
