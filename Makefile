@@ -191,7 +191,7 @@ test-native: all build/site/installed build/native/ready
 	$(BIN)/python -m pytest tests/native
 
 test-cpython: all build/site/installed
-	$(BIN)/python -m pytest tests/cli tests/cpython tests/diff tests/leaks tests/python
+	$(BIN)/python -m pytest tests/cli tests/cpython tests/diff tests/labels tests/leaks tests/python
 
 test-formats: all build/site/installed build/formats/ready
 	$(BIN)/python -m pytest tests/formats

@@ -67,7 +67,9 @@ def _homes() -> dict[str, str]:
 
 
 def _documented(name: str, module: Path) -> str:
-    node = next(node for node in ast.parse(module.read_text()).body if getattr(node, "name", None) == name)
+    # What is made at run time is defined for type checkers.
+    nodes = ast.walk(ast.parse(module.read_text()))
+    node = next(node for node in nodes if getattr(node, "name", None) == name)
     if isinstance(node, ast.FunctionDef):
         return f"## `nthbyte.{name}`\n\n{_signature(name, node, skip=0)}\n{_prose(node)}"
     assert isinstance(node, ast.ClassDef)
@@ -95,6 +97,8 @@ def _signature(name: str, function: ast.FunctionDef, skip: int) -> str:
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults):
         value = "" if default is None else f" = {ast.unparse(default)}".replace("'", '"')
         words.append(f"{ast.unparse(argument)}{value}")
+    if arguments.kwarg:
+        words.append(f"**{ast.unparse(arguments.kwarg)}")
     result = f" -> {ast.unparse(function.returns)}" if function.returns and not skip else ""
     listed = "".join(f"    {word},\n" for word in words)
     inside = f"\n{listed}" if words else ""

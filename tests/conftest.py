@@ -13,7 +13,7 @@ hypothesis.settings.load_profile("repeatable")
 
 
 # Folders of tests of what an agent does inside an interpreter: they run once for each version of Python.
-INSIDE = ("cpython", "pypy")
+INSIDE = ("cpython", "labels", "pypy")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -16,6 +16,7 @@ From a program::
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nthbyte._agent import Error, Result
+    from nthbyte._labels import label
     from nthbyte._session import Profiler, start, stop
     from nthbyte._version import __version__
 else:
@@ -25,6 +26,7 @@ else:
         "Profiler": "_session",
         "Result": "_agent",
         "__version__": "_version",
+        "label": "_labels",
         "start": "_session",
         "stop": "_session",
     }
@@ -40,4 +42,4 @@ else:
         return sorted({*globals(), *__all__})
 
 
-__all__ = ["Error", "Profiler", "Result", "__version__", "start", "stop"]
+__all__ = ["Error", "Profiler", "Result", "__version__", "label", "start", "stop"]

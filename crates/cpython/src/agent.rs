@@ -26,7 +26,7 @@ use crate::patches::gc_callbacks::{self, Entry};
 use crate::patches::{allocated_blocks, dealloc, forks, raw_calloc, thread_starts};
 use crate::sampling::allocation_sites::AllocationSites;
 use crate::sampling::tracker::Tracker;
-use crate::{ticks, verify};
+use crate::{labels, ticks, verify};
 
 static AGENT: AtomicPtr<AgentCell> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -280,6 +280,7 @@ impl Agent {
         let points = SamplePoints::new(period, config.distances, seed);
         let mut notes = Vec::new();
         notes.extend(self.installed.huge_page_note());
+        notes.extend(labels::note().map(str::to_owned));
         if !self.tracker.can_tell_types() {
             notes.push(format!("types are not known: {READS_ARE_FORBIDDEN}"));
         }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use nthbyte_profile::Composition;
+use nthbyte_profile::event::LabelSetId;
 use nthbyte_session::native::{Placed, Request};
 use nthbyte_session::{Host, Recording};
 
@@ -48,5 +49,9 @@ impl Host for CPython {
 
     fn place(&self, recording: &mut Recording<'_>, _: &Request) -> Option<Placed> {
         native::place(recording, ticks::own_threads::place)
+    }
+
+    fn labels(&self, recording: &mut Recording<'_>) -> Option<LabelSetId> {
+        native::labels(recording)
     }
 }

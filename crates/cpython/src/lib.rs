@@ -32,6 +32,7 @@
 //! verify       compares the layout with the results of CPython's public functions
 //! patches/     the replaced parts of the interpreter, one file each
 //! ticks/       time samples: timers, the signal handler, and what turns its words into stacks
+//! labels/      what the program works on: its context variable, and the walk to its value
 //! sampling/    converts sampled blocks into events: stack, type, thread, lifetime
 //! heap/        memory totals, and the collapse into huge pages
 //! layout/      the differences between versions, one file each
@@ -47,6 +48,7 @@ mod agent;
 mod api;
 mod heap;
 mod host;
+mod labels;
 mod layout;
 mod memory;
 mod module;

@@ -1,7 +1,7 @@
 //! This library as an extension module of CPython.
 //!
 //! `ctypes` would also work, but costs each profiled program half a megabyte and 4 ms. The module has `start(config)`,
-//! `stop()`, `prepare()`, `load_native()`, `compile()` and `execute()`. It looks up CPython's functions by name, like the rest of the library.
+//! `stop()`, `prepare()`, `load_native()`, `compile()`, `execute()`, `label()` and their like. It looks up CPython's functions by name, like the rest of the library.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,8 +16,10 @@ use nthbyte_session::native;
 
 use crate::agent;
 use crate::api::{
-    CompilerFlags, Gil, IGNORE_COOKIE, METH_NOARGS, METH_O, METH_VARARGS, MethodDef, PyObject,
+    CompilerFlags, FastKeywordFunction, Function, Gil, IGNORE_COOKIE, METH_FASTCALL, METH_KEYWORDS,
+    METH_NOARGS, METH_O, METH_VARARGS, MethodDef, PyObject,
 };
+use crate::labels;
 use crate::recursion::without_calls_below;
 
 /// `PyModuleDef` of `Include/moduleobject.h`.
@@ -62,6 +64,16 @@ extern "C" fn PyInit__native() -> *mut PyObject {
         method(c"forked", forked, METH_NOARGS),
         method(c"has_profile", has_profile, METH_NOARGS),
         method(c"clock_start", clock_start, METH_NOARGS),
+        method(c"begin_labels", begin_labels, METH_NOARGS),
+        method(c"locate_context", locate_context, METH_O),
+        method(c"sees_label", sees_label, METH_O),
+        method(c"read_labels", read_labels, METH_O),
+        method(
+            c"label",
+            // SAFETY: the flags say which function it is.
+            unsafe { std::mem::transmute::<FastKeywordFunction, Function>(labels::label) },
+            METH_FASTCALL | METH_KEYWORDS,
+        ),
         MethodDef {
             name: std::ptr::null(),
             function: None,
@@ -256,6 +268,50 @@ unsafe extern "C" fn has_profile(_module: *mut PyObject, _: *mut PyObject) -> *m
 unsafe extern "C" fn clock_start(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
     answer(None, |_| {
         nthbyte_session::clock_start().map(|start| start.to_string())
+    })
+}
+
+/// `begin_labels() -> ContextVar | None`: the variable of labels, made at the first call; `None` where labels are not possible.
+unsafe extern "C" fn begin_labels(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    let Some(gil) = gil() else {
+        return null_mut();
+    };
+    match labels::begin(&gil) {
+        Some(variable) => {
+            // SAFETY: the variable is never freed.
+            unsafe { gil.increment(variable) };
+            variable
+        }
+        None => gil.none().give(),
+    }
+}
+
+/// `locate_context(context) -> str | None`: called inside of that context; a text if it is where it should be.
+unsafe extern "C" fn locate_context(
+    _module: *mut PyObject,
+    context: *mut PyObject,
+) -> *mut PyObject {
+    answer(None, |gil| {
+        labels::locate(gil, context as usize).then(|| "yes".to_owned())
+    })
+}
+
+/// `sees_label(expected: object) -> str | None`: a text if a sample would see this value of the variable; `None` stands for no value.
+unsafe extern "C" fn sees_label(_module: *mut PyObject, expected: *mut PyObject) -> *mut PyObject {
+    answer(None, |gil| {
+        let is_none = expected == gil.none().as_ptr();
+        let expected = if is_none { 0 } else { expected as usize };
+        labels::agree(gil, expected).then(|| "yes".to_owned())
+    })
+}
+
+/// `read_labels(agrees: bool)`: lets samples read labels; if the checks do not agree, the profile gets a note.
+unsafe extern "C" fn read_labels(_module: *mut PyObject, agrees: *mut PyObject) -> *mut PyObject {
+    answer(None, |gil| {
+        // SAFETY: CPython calls this with a live object.
+        let agrees = unsafe { gil.object(agrees) }.is_some_and(|agrees| agrees.is_true());
+        labels::read(gil, agrees);
+        None
     })
 }
 

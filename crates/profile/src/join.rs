@@ -5,6 +5,10 @@
 //! are upper bounds. Blocks that a child had before its first allocation are not counted as in use:
 //! its parent has them too.
 
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
 use crate::event::{FrameKind, Memory, Nanos, NodeId, ThreadId};
 use crate::model::{Frame, Function, Profile, StackNode, ThreadNames};
 use crate::processes::{Process, ProcessId, TOTALS, of_totals, totals};
@@ -99,65 +103,78 @@ impl Profile {
                 kind: FrameKind::Note,
             });
         }
-        let mut grafts = Grafts {
-            roots,
-            numbers: vec![Vec::new(); self.processes.len()],
-            old: std::mem::take(&mut self.stacks),
-            new: vec![StackNode {
-                parent: NodeId::ROOT,
-                frame: 0,
-            }],
-        };
+        let mut grafts = Grafts::new(roots, std::mem::take(&mut self.stacks));
         let processes = std::mem::take(&mut self.thread_processes);
-        self.samples.move_stacks(|thread, stack| {
-            let process = processes.get(thread.index()).copied();
-            grafts.place(process.unwrap_or(ProcessId::FIRST), stack)
+        self.samples.move_stacks(|site| {
+            let process = processes.get(site.thread.index()).copied();
+            grafts.place(process.unwrap_or(ProcessId::FIRST).index(), site.stack)
         });
         self.thread_processes = processes;
         for at in 0..self.cpu.len() {
             let process = self.process_of(self.cpu[at].thread);
-            self.cpu[at].stack = grafts.place(process, self.cpu[at].stack);
+            self.cpu[at].stack = grafts.place(process.index(), self.cpu[at].stack);
         }
-        self.stacks = grafts.new;
+        self.stacks = grafts.into_stacks();
     }
 }
 
-/// Builds a stack tree for each process from a shared tree.
-struct Grafts {
-    /// The frame of each process.
+/// Builds a stack tree for each of several frames, such as one for each process, from a shared tree. A part of the shared tree is
+/// copied when it is needed.
+pub(crate) struct Grafts {
+    /// The frames at the outer ends.
     roots: Vec<u32>,
-    /// For each process, the new number of each old node; 0 means none yet.
-    numbers: Vec<Vec<u32>>,
+    /// For each of them, the new number of each old node that has one.
+    numbers: Vec<HashMap<NodeId, NodeId, RandomState>>,
     old: Vec<StackNode>,
     new: Vec<StackNode>,
 }
 
 impl Grafts {
-    fn place(&mut self, process: ProcessId, stack: NodeId) -> NodeId {
-        let numbers = &mut self.numbers[process.index()];
+    pub(crate) fn new(roots: Vec<u32>, old: Vec<StackNode>) -> Self {
+        Self {
+            numbers: vec![HashMap::default(); roots.len()],
+            roots,
+            old,
+            new: vec![StackNode {
+                parent: NodeId::ROOT,
+                frame: 0,
+            }],
+        }
+    }
+
+    pub(crate) fn into_stacks(self) -> Vec<StackNode> {
+        self.new
+    }
+
+    /// The place of a stack below a root.
+    pub(crate) fn place(&mut self, root: usize, stack: NodeId) -> NodeId {
+        let numbers = &mut self.numbers[root];
         if numbers.is_empty() {
-            numbers.resize(self.old.len(), 0);
-            numbers[NodeId::ROOT.index()] = self.new.len() as u32;
+            numbers.insert(NodeId::ROOT, NodeId(self.new.len() as u32));
             self.new.push(StackNode {
                 parent: NodeId::ROOT,
-                frame: self.roots[process.index()],
+                frame: self.roots[root],
             });
         }
         let mut missing = Vec::new();
         let mut at = stack;
-        while numbers[at.index()] == 0 {
+        let mut parent = loop {
+            if let Some(&known) = numbers.get(&at) {
+                break known;
+            }
             missing.push(at);
             at = self.old[at.index()].parent;
-        }
+        };
         for node in missing.into_iter().rev() {
-            let old = self.old[node.index()];
-            numbers[node.index()] = self.new.len() as u32;
+            let number = NodeId(self.new.len() as u32);
             self.new.push(StackNode {
-                parent: NodeId(numbers[old.parent.index()]),
-                ..old
+                parent,
+                ..self.old[node.index()]
             });
+            numbers.insert(node, number);
+            parent = number;
         }
-        NodeId(numbers[stack.index()])
+        parent
     }
 }
 

@@ -454,11 +454,11 @@ impl Samples {
     }
 
     /// Gives all samples other stacks: `new` says which, from the thread and the stack.
-    pub(crate) fn move_stacks(&mut self, mut new: impl FnMut(ThreadId, NodeId) -> NodeId) {
+    pub(crate) fn move_stacks(&mut self, mut new: impl FnMut(&Site) -> NodeId) {
         self.site_ids.clear();
         self.newest.clear();
         for (number, site) in (0..).map(SiteId).zip(&mut self.sites) {
-            site.stack = new(site.thread, site.stack);
+            site.stack = new(site);
             self.site_ids.entry(*site).or_insert(number);
         }
     }

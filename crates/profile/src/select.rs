@@ -75,7 +75,7 @@ impl Profile {
     /// # Panics
     /// If `new` is shorter than the tree.
     pub fn move_allocations(&mut self, new: &[NodeId]) {
-        self.samples.move_stacks(|_, stack| new[stack.index()]);
+        self.samples.move_stacks(|site| new[site.stack.index()]);
     }
 
     /// Replaces the stack tree. `new[old]` is the new number of each old node.

@@ -66,6 +66,8 @@ pub struct Aggregate {
     pub types: Sparse<ByLifetime>,
     /// By process. Indexes are [`ProcessId`](nthbyte_profile::model::ProcessId)s.
     pub processes: Vec<ByLifetime>,
+    /// By label set. The numbers are those of [`LabelSetId`](nthbyte_profile::event::LabelSetId)s.
+    pub labels: Sparse<ByLifetime>,
     /// The sums over all samples.
     pub all: ByLifetime,
     /// Turns sums into estimates.
@@ -83,6 +85,7 @@ impl Aggregate {
             stacks: ByStack::new(profile.stacks.len()),
             types: Sparse::new(profile.types.len()),
             processes: vec![ByLifetime::default(); profile.processes.len().max(1)],
+            labels: Sparse::new(profile.label_sets.len()),
             all: ByLifetime::default(),
             estimator: Estimator::new(profile, &Totals::default()),
             of_alive: Estimator::new(profile, &Totals::default()),
@@ -91,6 +94,7 @@ impl Aggregate {
             sums.stacks.of_mut(site.stack.index()).add(sum);
             sums.types.of_mut(site.type_id.index()).add(sum);
             sums.processes[profile.process_of(site.thread).index()].add(sum);
+            sums.labels.of_mut(site.labels.index()).add(sum);
             sums.all.add(sum);
         });
         sums.estimator = Estimator::new(profile, &sums.all.all);

@@ -14,7 +14,7 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::model::TimeSample;
 
 use crate::estimate::Estimate;
-use crate::inclusive::{ByStack, Sum};
+use crate::inclusive::{ByStack, Sparse, Sum};
 use crate::interval::Z;
 use crate::quantity::Quantity;
 use crate::text;
@@ -50,6 +50,15 @@ pub(crate) fn processes(profile: &Profile) -> Vec<TimeTotals> {
     let mut sums = vec![TimeTotals::default(); profile.processes.len()];
     count(profile, |sample, totals| {
         sums[profile.process_of(sample.thread).index()].add(totals);
+    });
+    sums
+}
+
+/// The time samples of each label set.
+pub(crate) fn labels(profile: &Profile) -> Sparse<TimeTotals> {
+    let mut sums: Sparse<TimeTotals> = Sparse::new(profile.label_sets.len());
+    count(profile, |sample, totals| {
+        sums.of_mut(sample.labels.index()).add(totals);
     });
     sums
 }

@@ -5,7 +5,10 @@ use nthbyte_profile::event::{Memory, Nanos, ThreadId};
 use nthbyte_profile::model::{Lifetime, Profile, Sample};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Method};
-use nthbyte_report::{At, By, Bytes, Selection, SelectionError, Sort, Summary};
+use nthbyte_report::summary::NO_LABEL;
+use nthbyte_report::{
+    At, By, Bytes, LabelKey, LabelQuery, Selection, SelectionError, Sort, Summary,
+};
 use proptest::prelude::*;
 
 fn profile(samples: u32, seed: u64) -> Profile {
@@ -186,6 +189,52 @@ proptest! {
     }
 
     #[test]
+    fn labels_are_those_of_the_sample(samples in 1_u32..500, seed: u64) {
+        let profile = made(Synthetic { samples, seed, hostile: true, ..Synthetic::default() });
+        for key in profile.label_keys() {
+            let value_of = |sample: &Sample| {
+                let labels = profile.labels(sample.labels);
+                labels.into_iter().find(|(of, _)| *of == key).map_or(NO_LABEL, |(_, value)| value).to_owned()
+            };
+            let summary = Summary::of(&profile, By::Label(LabelKey::new(key)));
+            for row in &summary.rows {
+                let of_row = |sample: &Sample| value_of(sample) == row.name;
+                prop_assert!(close(row.figures.self_bytes.estimate, slowly(&profile, of_row)));
+                let label = LabelQuery { key: key.to_owned(), value: Some(row.name.clone()) };
+                let selected = applied(&profile, &Selection { labels: vec![label], ..Selection::default() });
+                prop_assert!(selected.samples.iter().all(|sample| value_of(&sample) == row.name));
+                prop_assert_eq!(selected.samples.len() as u64, row.samples);
+                let cpu = profile.cpu.iter().filter(|sample| {
+                    let labels = profile.labels(sample.labels);
+                    labels.iter().find(|(of, _)| *of == key).map_or(NO_LABEL, |(_, value)| value) == row.name
+                });
+                prop_assert_eq!(selected.cpu.len(), cpu.count());
+            }
+            prop_assert_eq!(summary.rows.iter().map(|row| row.samples).sum::<u64>(), profile.samples.len() as u64);
+            let any = LabelQuery::parse(key).filter(|label| label.value.is_none());
+            if let Some(any) = any {
+                let selected = applied(&profile, &Selection { labels: vec![any], ..Selection::default() });
+                prop_assert!(selected.samples.iter().all(|sample| value_of(&sample) != NO_LABEL));
+            }
+            let mut rooted = profile.clone();
+            rooted.root_by_label(key, NO_LABEL);
+            for (before, after) in profile.samples.iter().zip(rooted.samples.iter()) {
+                let frames: Vec<_> = rooted.stack(after.stack).copied().collect();
+                let (root, rest) = frames.split_last().expect("a root");
+                prop_assert_eq!(rest, &profile.stack(before.stack).copied().collect::<Vec<_>>()[..]);
+                let name = &rooted.functions[root.function as usize].name;
+                let value = value_of(&before);
+                let expected = if value == NO_LABEL { value } else { format!("{key}={value}") };
+                prop_assert_eq!(name, &expected);
+            }
+        }
+        let missing = LabelQuery { key: "none".to_owned(), value: None };
+        let selection = Selection { labels: vec![missing], ..Selection::default() };
+        let error = selection.apply(&mut profile.clone());
+        prop_assert!(matches!(error, Err(SelectionError::NoLabel { .. })), "{error:?}");
+    }
+
+    #[test]
     fn temporary_objects_are_freed_soon(samples in 1_u32..300, seed: u64, most in 1_u64..1_000_000) {
         let profile = made(Synthetic { samples, seed, distances: Distances::Every, ..Synthetic::default() });
         let selected = |most| applied(&profile, &Selection { temporary: Some(most), ..Selection::default() });
@@ -231,6 +280,7 @@ fn conditions_are_all_kept_and_noted() {
         until: Some(until),
         threads: vec![thread.clone()],
         places: vec![place.clone()],
+        labels: Vec::new(),
         temporary: Some(64 << 20),
         at: Some(At::Peak),
     };

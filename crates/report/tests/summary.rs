@@ -31,7 +31,7 @@ fn slowly(profile: &Profile, by: By) -> HashMap<(String, String, u32), Figures> 
                 By::Function => (name, file, function.first_line),
                 By::Line => (name, file, frame.line),
                 By::File => (file.clone(), file, 0),
-                By::Type | By::Process => unreachable!("they are not frames"),
+                By::Type | By::Process | By::Label(_) => unreachable!("they are not frames"),
             }
         };
         let labels: Vec<_> = if by == By::Type {

@@ -5,7 +5,7 @@
 //! one heap and nothing else has to implement none.
 //!
 //! ```text
-//! session, native memory:  place, is_own, set_native_period, busy_counter
+//! session, native memory:  place, labels, is_own, set_native_period, busy_counter
 //! session, time samples:   record_ticks
 //! writer thread:           prepare, arenas, own_memory, account
 //! forks and ends:          begin_in_child, counts_threads, ending_signals
@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use nthbyte_host::preload::{self, BusyCounter, Request};
 use nthbyte_profile::Composition;
-use nthbyte_profile::event::{NodeId, ThreadId};
+use nthbyte_profile::event::{LabelSetId, NodeId, ThreadId};
 
 use crate::recording::Recording;
 
@@ -67,6 +67,12 @@ pub trait Host: Sync {
     /// at a time, because the recording is borrowed.
     fn place(&self, _recording: &mut Recording<'_>, _request: &Request) -> Option<Placed> {
         None
+    }
+
+    /// The labels of what the calling thread works on, for a sample of native memory. `None` if there is no room to record
+    /// them. Called as [`place`](Self::place) is.
+    fn labels(&self, _recording: &mut Recording<'_>) -> Option<LabelSetId> {
+        Some(LabelSetId::NONE)
     }
 
     /// Whether a request of the calling thread is the host's own. Called before each sample of native memory is recorded.

@@ -14,10 +14,10 @@ use nthbyte_report::diff::{Diff, Limit, Measure, Options, write_page};
 use crate::json;
 use crate::output::{self, Output, say};
 use crate::progress::Progress;
-use crate::question::by::Rows;
+use crate::question::by;
 use crate::question::inputs::{self, Inputs};
 use crate::question::selecting::{FrameOptions, Part};
-use crate::question::{Frames, Question};
+use crate::question::{Frames, Question, check_label};
 
 /// What `diff` takes.
 #[derive(Args)]
@@ -35,9 +35,9 @@ pub struct Arguments {
     /// Each profile with those of the processes that its program started: app.1235.nthb beside app.nthb.
     #[arg(long)]
     all: bool,
-    /// What a row stands for.
-    #[arg(long, value_enum, default_value_t = Rows::Function)]
-    by: Rows,
+    /// What a row stands for: a function, line, file, type, process, or label:KEY, the value of a label.
+    #[arg(long, value_name = "ROWS", value_parser = by::rows, default_value_t = By::Function)]
+    by: By,
     /// What to compare: it sorts the rows, and --fail-on checks it (default: bytes, or CPU time if there are no allocation samples).
     #[arg(long, value_enum, value_name = "WHAT")]
     what: Option<What>,
@@ -127,11 +127,19 @@ impl Arguments {
             bail!("there is no profile of another process beside any of these: leave --all out");
         }
         let options = Options {
-            by: self.by.into(),
+            by: self.by,
             inclusive: self.total,
             prefixes: self.strip_prefix.clone(),
         };
         let (old, new) = (self.prepare(old)?, self.prepare(new)?);
+        if let By::Label(key) = options.by {
+            let has_key = |profile: &&Profile| profile.label_keys().contains(&key.as_str());
+            if let Some(last) = new.last()
+                && !old.iter().chain(&new).any(|profile| has_key(&profile))
+            {
+                check_label(last, key.as_str())?;
+            }
+        }
         let mut diff = Diff::of(&old, &new, &options);
         if let Some(what) = self.what.map(Measure::from) {
             if !diff.measures.contains(&what) {
@@ -146,7 +154,7 @@ impl Arguments {
             bail!("the profiles cannot be compared: only one side has allocation samples");
         }
         if diff.what == Measure::Cpu && options.by == By::Type {
-            bail!("time samples have no type: use --by function, line, file or process");
+            bail!("time samples have no type: use --by function, line, file, process or label:KEY");
         }
         let outcomes = self.fail_on.iter().map(|limit| limit.check(&diff));
         let outcomes = outcomes

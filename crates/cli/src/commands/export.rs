@@ -9,7 +9,7 @@ use nthbyte_formats::{collapsed, firefox, pprof, speedscope};
 
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::question::by::Apart;
+use crate::question::by::{self, Apart};
 use crate::question::inputs::Profiles;
 use crate::question::selecting::{FrameOptions, Selecting};
 use crate::question::{Frames, Question};
@@ -31,9 +31,9 @@ pub struct Arguments {
     /// Put the text of the program's Python files, as they are on this machine now, into a Firefox Profiler file.
     #[arg(long)]
     sources: bool,
-    /// Put each process at the top, with its own calls below it. Firefox Profiler files have tracks for processes without it,
+    /// Put each process, or each value of a label, at the top, with its own calls below it. Firefox Profiler files have tracks for processes without it,
     /// pprof files labels, and speedscope files profiles.
-    #[arg(long, value_enum)]
+    #[arg(long, value_name = "process|label:KEY", value_parser = by::apart)]
     by: Option<Apart>,
     #[command(flatten)]
     frames: FrameOptions,

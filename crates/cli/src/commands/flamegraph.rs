@@ -9,7 +9,7 @@ use nthbyte_report::{At, Memory};
 
 use crate::output::Output;
 use crate::progress::{Progress, during};
-use crate::question::by::Apart;
+use crate::question::by::{self, Apart};
 use crate::question::inputs::Profiles;
 use crate::question::selecting::{FrameOptions, Selecting};
 use crate::question::{Frames, Question};
@@ -25,8 +25,8 @@ pub struct Arguments {
     /// Replace the output if it exists; a profile never is.
     #[arg(short, long)]
     force: bool,
-    /// Put each process at the top, with its own calls below it.
-    #[arg(long, value_enum)]
+    /// Put each process, or each value of a label, at the top, with its own calls below it.
+    #[arg(long, value_name = "process|label:KEY", value_parser = by::apart)]
     by: Option<Apart>,
     #[command(flatten)]
     frames: FrameOptions,

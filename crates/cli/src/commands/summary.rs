@@ -7,19 +7,19 @@ use nthbyte_report::{By, Bytes, Sort, Summary, Time};
 use crate::json;
 use crate::output::{self, Output};
 use crate::progress::during;
-use crate::question::by::Rows;
+use crate::question::by;
 use crate::question::inputs::Profiles;
 use crate::question::selecting::{FrameOptions, Selecting};
-use crate::question::{Frames, Question, Samples};
+use crate::question::{Frames, Question, Samples, check_label};
 
 /// What `summary` takes.
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
     profiles: Profiles,
-    /// What a row stands for.
-    #[arg(long, value_enum, default_value_t = Rows::Function)]
-    by: Rows,
+    /// What a row stands for: a function, line, file, type, process, or label:KEY, the value of a label.
+    #[arg(long, value_name = "ROWS", value_parser = by::rows, default_value_t = By::Function)]
+    by: By,
     /// The order of the rows (default: own; alive with --at).
     #[arg(long, value_enum, conflicts_with = "time")]
     sort: Option<Order>,
@@ -94,14 +94,17 @@ impl Arguments {
             ..Question::about(self.profiles.find()?)
         };
         let prepared = question.prepare()?;
-        let by = By::from(self.by);
+        let by = self.by;
         if prepared.is_of_time && self.sort.is_some() {
             bail!(
                 "--sort is about allocation samples, and this profile has only time samples: leave it out"
             );
         }
         if prepared.is_of_time && by == By::Type {
-            bail!("time samples have no type: use --by function, line, file or process");
+            bail!("time samples have no type: use --by function, line, file, process or label:KEY");
+        }
+        if let By::Label(key) = by {
+            check_label(&prepared.profile, key.as_str())?;
         }
         let sort = self.sort.map_or(default, Sort::from);
         let most = match self.top.unwrap_or(if self.json { 0 } else { 20 }) {

@@ -7,7 +7,7 @@ use nthbyte_report::{Bytes, Quantity, Time, Tree};
 
 use crate::output::{self, Output};
 use crate::progress::during;
-use crate::question::by::Apart;
+use crate::question::by::{self, Apart};
 use crate::question::inputs::Profiles;
 use crate::question::selecting::{FrameOptions, Selecting};
 use crate::question::{Frames, Question, Samples};
@@ -23,8 +23,8 @@ pub struct Arguments {
     /// Show running time, from the time samples. This is the default for a profile without allocation samples.
     #[arg(long)]
     time: bool,
-    /// Put each process at the top, with its own calls below it.
-    #[arg(long, value_enum)]
+    /// Put each process, or each value of a label, at the top, with its own calls below it.
+    #[arg(long, value_name = "process|label:KEY", value_parser = by::apart)]
     by: Option<Apart>,
     #[command(flatten)]
     frames: FrameOptions,

@@ -11,6 +11,7 @@ pub mod selecting;
 use anyhow::{Result, bail};
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::Nanos;
+use nthbyte_report::summary::NO_LABEL;
 use nthbyte_report::{Selected, Selection, fold};
 
 use crate::output::say;
@@ -75,6 +76,21 @@ pub struct Prepared {
     pub is_of_time: bool,
 }
 
+/// Checks that samples have labels with this key, which rows or trees are to be made by.
+///
+/// # Errors
+/// If they have none.
+pub fn check_label(profile: &Profile, key: &str) -> Result<()> {
+    let keys = profile.label_keys();
+    if keys.contains(&key) {
+        return Ok(());
+    }
+    if keys.is_empty() {
+        bail!("the profile has no labels: nthbyte.label(...) sets them, see docs/guide/labels.md");
+    }
+    bail!("no sample has a label {key}: there are {}", keys.join(", "));
+}
+
 impl Question {
     /// All of these profiles, with all frames.
     pub fn about(inputs: Inputs) -> Self {
@@ -121,8 +137,13 @@ impl Question {
             Frames::WithoutLauncher => fold::fold_launcher(&mut profile),
             Frames::Folded => fold::fold(&mut profile),
         }
-        if self.by == Some(Apart::Process) {
-            profile.root_by_process();
+        match &self.by {
+            Some(Apart::Process) => profile.root_by_process(),
+            Some(Apart::Label(key)) => {
+                check_label(&profile, key)?;
+                profile.root_by_label(key, NO_LABEL);
+            }
+            None => {}
         }
         let prepared = Prepared {
             profile,

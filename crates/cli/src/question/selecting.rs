@@ -6,7 +6,7 @@
 use clap::{Args, ValueEnum};
 use nthbyte_profile::Domain;
 use nthbyte_profile::event::Nanos;
-use nthbyte_report::{At, Selection};
+use nthbyte_report::{At, LabelQuery, Selection};
 use nthbyte_sampling::parse_size;
 
 use super::Frames;
@@ -81,6 +81,10 @@ pub struct Part {
     /// Only what this file or module allocated, or what it called. May be given several times.
     #[arg(long = "where", value_name = "FILE|MODULE", help_heading = HEADING)]
     places: Vec<String>,
+    /// Only what was allocated under this label: a key with a value, or the beginning of values with a `*` after it. May be given several
+    /// times: of one key, any of its values is shown.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label, help_heading = HEADING)]
+    labels: Vec<LabelQuery>,
 }
 
 impl Part {
@@ -92,6 +96,7 @@ impl Part {
             until: self.until,
             threads: self.threads.clone(),
             places: self.places.clone(),
+            labels: self.labels.clone(),
             ..Selection::default()
         }
     }
@@ -118,6 +123,11 @@ impl Part {
             .chain(time("until", self.until))
             .chain(named("thread", &self.threads))
             .chain(named("where", &self.places))
+            .chain(
+                self.labels
+                    .iter()
+                    .map(|label| format!("--label={}", label.text())),
+            )
             .collect()
     }
 }
@@ -184,6 +194,10 @@ impl FrameOptions {
             _ => default,
         }
     }
+}
+
+fn label(text: &str) -> Result<LabelQuery, String> {
+    LabelQuery::parse(text).ok_or_else(|| "write a label as endpoint=/checkout".to_owned())
 }
 
 /// A time since the start: seconds, or with a unit.

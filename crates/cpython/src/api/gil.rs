@@ -231,6 +231,160 @@ impl Gil {
         object.map(Owned::of)
     }
 
+    /// One more reference to an object, which may be null.
+    ///
+    /// # Safety
+    /// The object is live.
+    #[inline]
+    pub unsafe fn increment(&self, object: *mut PyObject) {
+        // SAFETY: the GIL is held; by the caller.
+        unsafe { (self.api.Py_IncRef)(object) }
+    }
+
+    /// One reference to an object less, which may be null. It may run Python code.
+    ///
+    /// # Safety
+    /// The reference is the caller's.
+    #[inline]
+    pub unsafe fn decrement(&self, object: *mut PyObject) {
+        // SAFETY: the GIL is held; by the caller.
+        unsafe { (self.api.Py_DecRef)(object) }
+    }
+
+    /// A new context variable without a default.
+    #[must_use]
+    pub fn context_variable(&self, name: &CStr) -> Option<*mut PyObject> {
+        // SAFETY: the GIL is held.
+        let made = unsafe { (self.api.PyContextVar_New)(name.as_ptr(), std::ptr::null_mut()) };
+        self.made(made)
+    }
+
+    /// Sets a context variable. Returns the token, which is the caller's. Without memory, the variable keeps its value, and the
+    /// token is null.
+    ///
+    /// # Safety
+    /// Both are live, and the variable is one.
+    #[inline]
+    pub unsafe fn set_variable(
+        &self,
+        variable: *mut PyObject,
+        value: *mut PyObject,
+    ) -> *mut PyObject {
+        // SAFETY: the GIL is held; by the caller.
+        let token = unsafe { (self.api.PyContextVar_Set)(variable, value) };
+        if token.is_null() {
+            self.clear_error();
+        }
+        token
+    }
+
+    /// Gives a context variable the value from before it was set. Returns whether that is done.
+    ///
+    /// # Safety
+    /// Both are live: a variable and its token.
+    #[inline]
+    pub unsafe fn reset_variable(&self, variable: *mut PyObject, token: *mut PyObject) -> bool {
+        // SAFETY: the GIL is held; by the caller.
+        let status = unsafe { (self.api.PyContextVar_Reset)(variable, token) };
+        if status != 0 {
+            self.clear_error();
+        }
+        status == 0
+    }
+
+    /// A new type.
+    ///
+    /// # Safety
+    /// It is a `PyType_Spec`, whose functions fit, and which is never freed.
+    pub unsafe fn new_type(&self, specification: *mut c_void) -> Option<*mut PyObject> {
+        // SAFETY: the GIL is held; by the caller.
+        self.made(unsafe { (self.api.PyType_FromSpec)(specification) })
+    }
+
+    /// A new object, with zeroes. Null without memory, and then Python's error is set.
+    ///
+    /// # Safety
+    /// It is a live type of objects that are not the collector's.
+    pub unsafe fn new_object(&self, class: *mut PyObject) -> *mut PyObject {
+        // SAFETY: the GIL is held; by the caller.
+        unsafe { (self.api.PyType_GenericAlloc)(class, 0) }
+    }
+
+    fn made(&self, object: *mut PyObject) -> Option<*mut PyObject> {
+        if object.is_null() {
+            self.clear_error();
+        }
+        (!object.is_null()).then_some(object)
+    }
+
+    /// The text of any object: `str(object)`. If that fails, leaves Python's error set.
+    ///
+    /// # Safety
+    /// The object is live.
+    pub unsafe fn text_of(&self, object: *mut PyObject) -> Option<String> {
+        // SAFETY: the GIL is held; by the caller.
+        unsafe {
+            let text = Owned::of(self.object((self.api.PyObject_Str)(object))?);
+            // A lone surrogate is in no UTF-8.
+            text.text().or_else(|| {
+                let escaped = Owned::of(self.object((self.api.PyObject_ASCII)(text.as_ptr()))?);
+                escaped.text()
+            })
+        }
+    }
+
+    /// `nthbyte._labels.decorator(label)(*arguments, **keywords)`. On failure, returns null and leaves Python's error set.
+    ///
+    /// # Safety
+    /// All are live; the latter two are a tuple, and a dictionary or null.
+    pub unsafe fn call_with_label(
+        &self,
+        label: *mut PyObject,
+        arguments: *mut PyObject,
+        keywords: *mut PyObject,
+    ) -> *mut PyObject {
+        // SAFETY: the GIL is held; by the caller.
+        unsafe {
+            let module = (self.api.PyImport_ImportModule)(c"nthbyte._labels".as_ptr());
+            let Some(module) = self.object(module).map(Owned::of) else {
+                return std::ptr::null_mut();
+            };
+            let name = c"decorator".as_ptr();
+            let made = (self.api.PyObject_GetAttrString)(module.as_ptr(), name);
+            let Some(made) = self.object(made).map(Owned::of) else {
+                return std::ptr::null_mut();
+            };
+            let decorator = (self.api.PyObject_CallOneArg)(made.as_ptr(), label);
+            let Some(decorator) = self.object(decorator).map(Owned::of) else {
+                return std::ptr::null_mut();
+            };
+            (self.api.PyObject_Call)(decorator.as_ptr(), arguments, keywords)
+        }
+    }
+
+    /// `hash(object)`; `None` if it fails.
+    ///
+    /// # Safety
+    /// The object is live.
+    #[must_use]
+    pub unsafe fn hash(&self, object: *mut PyObject) -> Option<i64> {
+        // SAFETY: the GIL is held; by the caller.
+        let hash = unsafe { (self.api.PyObject_Hash)(object) };
+        if hash == -1 {
+            self.clear_error();
+        }
+        (hash != -1).then_some(hash as i64)
+    }
+
+    /// Sets Python's error.
+    pub fn raise_type_error(&self, message: &CStr) {
+        // SAFETY: the GIL is held; the datum is a variable with the exception.
+        unsafe {
+            let exception = self.api.PyExc_TypeError.cast::<*mut PyObject>().read();
+            (self.api.PyErr_SetString)(exception, message.as_ptr());
+        }
+    }
+
     /// Clears Python's error, if one is set.
     pub fn clear_error(&self) {
         // SAFETY: the GIL is held.

@@ -68,6 +68,14 @@ pub type Function = unsafe extern "C" fn(*mut PyObject, *mut PyObject) -> *mut P
 pub type FastFunction =
     unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, isize) -> *mut PyObject;
 
+/// `PyCFunctionFastWithKeywords`: as [`FastFunction`], then the names of the last arguments, or null.
+pub type FastKeywordFunction = unsafe extern "C" fn(
+    *mut PyObject,
+    *const *mut PyObject,
+    isize,
+    *mut PyObject,
+) -> *mut PyObject;
+
 /// `PyMethodDef`.
 #[repr(C)]
 pub struct MethodDef {
@@ -207,6 +215,15 @@ api! {
         PyCFunction_NewEx: fn(*mut MethodDef, *mut PyObject, *mut PyObject) -> *mut PyObject;
         PyType_GetFlags: fn(*mut PyObject) -> std::ffi::c_ulong;
         PyErr_Clear: fn();
+        PyErr_SetString: fn(*mut PyObject, *const c_char);
+        PyObject_Str: fn(*mut PyObject) -> *mut PyObject;
+        PyObject_ASCII: fn(*mut PyObject) -> *mut PyObject;
+        PyObject_Hash: fn(*mut PyObject) -> isize;
+        PyContextVar_New: fn(*const c_char, *mut PyObject) -> *mut PyObject;
+        PyContextVar_Set: fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
+        PyContextVar_Reset: fn(*mut PyObject, *mut PyObject) -> c_int;
+        PyType_FromSpec: fn(*mut c_void) -> *mut PyObject;
+        PyType_GenericAlloc: fn(*mut PyObject, isize) -> *mut PyObject;
         PyErr_Occurred: fn() -> *mut PyObject;
     }
     data {
@@ -216,6 +233,7 @@ api! {
         PyCode_Type;
         PyUnicode_Type;
         _Py_NoneStruct;
+        PyExc_TypeError;
     }
 }
 

@@ -15,12 +15,13 @@ use std::ffi::c_void;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use nthbyte_profile::event::{LostKind, NodeId};
+use nthbyte_profile::event::{LabelSetId, LostKind, NodeId};
 use nthbyte_session::native::Placed;
 use nthbyte_session::{Recording, RecordingCell, Session, native};
 use nthbyte_unwind::Unwinder;
 
 use crate::api::Api;
+use crate::labels;
 use crate::layout::Layout;
 use crate::memory::Probe;
 use crate::sampling::codes::Codes;
@@ -164,6 +165,21 @@ pub fn place(recording: &mut Recording<'_>, of_own_thread: OwnThread) -> Option<
         }
     };
     Some(Placed::Now(recording.thread(os_id)?, stack))
+}
+
+/// The labels of the calling thread.
+pub fn labels(recording: &mut Recording<'_>) -> Option<LabelSetId> {
+    // SAFETY: there is a recording, and this is the only use of the state in this thread.
+    let Some(state) = (unsafe { STATE.beside_recording() }).as_mut() else {
+        return Some(LabelSetId::NONE);
+    };
+    // SAFETY: no preconditions.
+    let os_id = u64::from(unsafe { libc::gettid() }.cast_unsigned());
+    match living(state, os_id) {
+        // SAFETY: the calling thread's own state.
+        Some(thread) => unsafe { labels::of_thread(thread as usize, recording) },
+        None => Some(LabelSetId::NONE),
+    }
 }
 
 /// The calling thread's own state, if it still exists. It does if it is attached: nobody can delete such a state. Before 3.12,

@@ -16,6 +16,7 @@ use nthbyte_sampling::Period;
 use crate::api::{Api, Gil};
 use crate::heap::totals::{Own, Totals};
 use crate::heap::upkeep::Upkeep;
+use crate::labels;
 use crate::layout::Layout;
 use crate::memory::field;
 use crate::sampling::allocation_sites::AllocationSites;
@@ -315,14 +316,17 @@ impl Program {
         unsafe { profile.upkeep.run(time, self.heap) };
         let token = profile.tokens.issue();
         let place = self.place(recording);
-        let (Some(token), Some((thread, stack))) = (token, place) else {
+        let (Some(token), Some((thread, stack, labels))) = (token, place) else {
             recording.lost(LostKind::Allocations, 1);
             if let Some(token) = token {
                 profile.tokens.release(token);
             }
             return NOT_INTERESTED;
         };
-        let taken = allocation(time, thread, stack, sample);
+        let taken = Allocation {
+            labels,
+            ..allocation(time, thread, stack, sample)
+        };
         profile.pending = Some(Pending {
             token,
             block: Some(sample.block as usize),
@@ -353,9 +357,9 @@ impl Program {
         }
     }
 
-    /// The current thread and its stack. `None` if there is no room for them.
+    /// The current thread, its stack and its labels. `None` if there is no room for them.
     #[inline]
-    fn place(&mut self, recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId)> {
+    fn place(&mut self, recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId, LabelSetId)> {
         let (state, os_id) = self.current_thread();
         let Self {
             layout,
@@ -365,7 +369,7 @@ impl Program {
             ..
         } = self;
         if state == 0 {
-            return Some((recording.thread(os_id)?, NodeId::ROOT));
+            return Some((recording.thread(os_id)?, NodeId::ROOT, LabelSetId::NONE));
         }
         // SAFETY: the heap is only called with the GIL held, and this is the holder's state.
         let stack = unsafe { walker.stack(layout, state, codes, recording)? };
@@ -376,7 +380,10 @@ impl Program {
             let is_thread = unsafe { codes.is_thread_bootstrap(layout, code) };
             is_thread.then(|| types.thread_name(layout, local))?
         };
-        Some((recording.thread_named_by(os_id, &mut name)?, stack))
+        let thread = recording.thread_named_by(os_id, &mut name)?;
+        // SAFETY: as above.
+        let labels = unsafe { labels::of_thread(state, recording)? };
+        Some((thread, stack, labels))
     }
 
     #[inline(always)]

@@ -18,6 +18,7 @@ use super::walk::LAYOUT;
 use super::words::bits;
 use super::{collecting, walk};
 use crate::api::Api;
+use crate::labels;
 use crate::layout::Layout;
 
 /// Reads the program's memory. Only the handler that holds the lock of the ticks uses it.
@@ -156,7 +157,8 @@ fn this_thread(
     }
     let collection = collecting::here();
     let walked = walk::walk(layout, memory, state, collection, with_calls, stack)?;
-    let mut word = if has_gil { bits::HAS_GIL } else { 0 };
+    let labels = u64::from(labels::number_of_thread(state, memory));
+    let mut word = if has_gil { bits::HAS_GIL } else { 0 } | labels << bits::LABELS;
     if walked.is_cut {
         word |= bits::IS_CUT;
     }

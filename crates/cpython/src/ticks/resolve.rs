@@ -13,6 +13,7 @@ use nthbyte_unwind::{Interrupted, Registers, UnfinishedWalk};
 
 use super::words::{NO_POSITION, Word, bits};
 use crate::api::Api;
+use crate::labels;
 use crate::layout::Layout;
 use crate::sampling::codes::{MAX_TABLE, appearance_of, own_folder};
 use crate::sampling::kept::{GAP_NOTE, Kept};
@@ -129,6 +130,8 @@ impl<'a> Resolver<'a> {
         }
         let stack = self.stack(recording, tick)?;
         let labels = self.labels(recording, tick.word & bits::HAS_GIL != 0)?;
+        let number = (tick.word >> bits::LABELS) as u32;
+        let labels = labels::recorded_below(number, labels, recording)?;
         let place = |stack| TickSamples {
             stack,
             labels,

@@ -178,7 +178,7 @@ impl Diff {
             more: was.into(),
         };
         match self.by {
-            By::Type | By::Process => Label::Name(row.name.as_str().into()),
+            By::Type | By::Process | By::Label(_) => Label::Name(row.name.as_str().into()),
             By::File => Label::File(&row.name),
             By::Function => Label::Function(place),
             By::Line => Label::Line(place),
@@ -277,6 +277,7 @@ const fn kind(by: By) -> &'static str {
         By::File => "file",
         By::Type => "type",
         By::Process => "process",
+        By::Label(key) => key.as_str(),
     }
 }
 
@@ -287,6 +288,7 @@ const fn kinds(by: By) -> &'static str {
         By::File => "files",
         By::Type => "types",
         By::Process => "processes",
+        By::Label(_) => "values",
     }
 }
 

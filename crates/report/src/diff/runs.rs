@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use nthbyte_profile::event::SourceId;
+use nthbyte_profile::event::{LabelSetId, SourceId};
 use nthbyte_profile::model::{Function, Lifetime};
 use nthbyte_profile::{Profile, Unit};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::estimate::{self, Moments, Totals};
 use crate::inclusive::{ByKey, ByStack, KeyTotals, Sparse, Sum};
 use crate::periods;
 use crate::selection::{self, Alive, Moment};
-use crate::summary::{By, NO_FILE, NO_STACK, NO_TYPE};
+use crate::summary::{By, NO_FILE, NO_LABEL, NO_STACK, NO_TYPE};
 
 /// A quantity that is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -122,7 +122,7 @@ impl Key {
                     &function.file
                 })
             },
-            By::Function | By::Type | By::Line | By::Process => Self {
+            By::Function | By::Type | By::Line | By::Process | By::Label(_) => Self {
                 name: function.name.clone(),
                 file,
                 first_line: function.first_line,
@@ -204,6 +204,15 @@ impl Run {
             for (number, cell) in (1..).zip(&cells.processes) {
                 add(Key::named(&process_name(number)), cell);
             }
+        } else if let By::Label(key) = by {
+            let values = profile.label_values(key.as_str());
+            for (set, cell) in cells.labels.iter() {
+                let value = values.of(LabelSetId(set));
+                add(
+                    Key::named(value.map_or(NO_LABEL, |value| values.values[value])),
+                    cell,
+                );
+            }
         } else {
             add(Key::named(NO_STACK), &cells.stacks.of(0));
             let totals = ByKey::of(profile, cells.stacks, &frames, keys.len());
@@ -240,11 +249,12 @@ fn process_name(number: usize) -> String {
     }
 }
 
-/// The sums of each stack, of each type and of each process.
+/// The sums of each stack, of each type, of each process and of each label set.
 struct Cells {
     stacks: ByStack<Cell>,
     types: Sparse<Cell>,
     processes: Vec<Cell>,
+    labels: Sparse<Cell>,
 }
 
 impl Cells {
@@ -253,6 +263,7 @@ impl Cells {
             stacks: ByStack::new(profile.stacks.len()),
             types: Sparse::new(profile.types.len()),
             processes: vec![Cell::default(); profile.processes.len().max(1)],
+            labels: Sparse::new(profile.label_sets.len()),
         };
         cells.add_allocations(profile);
         if has_time {
@@ -274,6 +285,7 @@ impl Cells {
                 self.stacks.of_mut(samples.stack(id).index()),
                 self.types.of_mut(samples.type_id(id).index()),
                 &mut self.processes[process.index()],
+                self.labels.of_mut(samples.labels(id).index()),
             ];
             for cell in cells {
                 cell.of_mut(Measure::Bytes).add(&totals.bytes);
@@ -303,6 +315,7 @@ impl Cells {
             for cell in [
                 self.stacks.of_mut(sample.stack.index()),
                 &mut self.processes[process.index()],
+                self.labels.of_mut(sample.labels.index()),
             ] {
                 cell.of_mut(Measure::Cpu).add(&moments);
             }

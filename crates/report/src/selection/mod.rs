@@ -8,17 +8,19 @@
 
 mod alive;
 mod ends;
+mod labels;
 mod place;
 mod resident;
 mod work;
 
-use nthbyte_profile::event::{Memory, Nanos, ThreadId};
+use nthbyte_profile::event::{LabelSetId, Memory, Nanos, ThreadId};
 use nthbyte_profile::model::ProcessId;
 use nthbyte_profile::{Domain, Lifetimes, Profile};
 use serde::Serialize;
 
 pub use alive::Moment;
 pub(crate) use alive::{Alive, Lives, peak_of_all};
+pub use labels::LabelQuery;
 pub(crate) use place::module_path;
 pub(crate) use resident::{Reading, peak_of_rss};
 
@@ -39,6 +41,8 @@ pub struct Selection {
     pub threads: Vec<String>,
     /// Allocated by one of these files or modules, or by what it called. Empty: by any.
     pub places: Vec<String>,
+    /// Allocated while the thread had these labels: of each key that is named, one of its values. Empty: with any labels.
+    pub labels: Vec<LabelQuery>,
     /// Freed before the process had allocated this many more bytes.
     pub temporary: Option<u64>,
     /// Alive at this moment.
@@ -108,6 +112,14 @@ pub enum SelectionError {
         "no frame of the profile is in {0}: write a module's name, or a file's as `nthbyte summary --by file` shows it"
     )]
     NoPlace(String),
+    /// No sample has the label.
+    #[error("no sample has the label {label}: {known}")]
+    NoLabel {
+        /// What was asked for.
+        label: String,
+        /// What there is.
+        known: String,
+    },
     /// The ends of objects are not recorded.
     #[error(
         "what was alive at a moment is not known: PyPy's profiles do not say when an object that survived is freed"
@@ -129,6 +141,8 @@ pub struct Selected {
     threads: Vec<String>,
     #[serde(rename = "where", skip_serializing_if = "Vec::is_empty")]
     places: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    labels: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     temporary_bytes: Option<u64>,
     /// `end`, `peak` or `time`.
@@ -222,6 +236,7 @@ impl Selection {
         }
         let threads = self.threads(profile)?;
         let stacks = self.stacks(profile)?;
+        let labels = self.label_sets(profile)?;
         let selected = self.selected(profile)?;
         let seen = before(profile);
         let work = self.temporary.map(|most| (most, Work::of(profile)));
@@ -231,8 +246,10 @@ impl Selection {
             let threads = threads.as_ref();
             threads.is_none_or(|threads| threads.get(thread.index()).is_some_and(|&is| is))
         };
+        let in_labels = |set: LabelSetId| labels.as_ref().is_none_or(|sets| sets[set.index()]);
         let in_place = |stack: usize| stacks.as_ref().is_none_or(|stacks| stacks[stack]);
-        if threads.is_some() || stacks.is_some() || work.is_some() || self.has_range() {
+        let is_narrowed = threads.is_some() || stacks.is_some() || labels.is_some();
+        if is_narrowed || work.is_some() || self.has_range() {
             // What was counted is that of all threads, places and times.
             profile.forget_counts();
             // The clock of work needs the profile's tables, which samples are removed from.
@@ -242,13 +259,17 @@ impl Selection {
                 in_time(sample.time)
                     && by_thread(sample.thread)
                     && in_place(sample.stack.index())
+                    && in_labels(sample.labels)
                     && work.as_ref().is_none_or(|(most, work)| {
                         work.until_freed(process.unwrap_or(ProcessId::FIRST), sample)
                             .is_some_and(|bytes| bytes <= *most as f64)
                     })
             });
             profile.cpu.retain(|sample| {
-                in_time(sample.time) && by_thread(sample.thread) && in_place(sample.stack.index())
+                in_time(sample.time)
+                    && by_thread(sample.thread)
+                    && in_place(sample.stack.index())
+                    && in_labels(sample.labels)
             });
         }
         if self.has_range() {
@@ -339,6 +360,18 @@ impl Selection {
         Ok(Some(selected))
     }
 
+    /// Whether each label set is selected; `None` if all are.
+    fn label_sets(&self, profile: &Profile) -> Result<Option<Vec<bool>>, SelectionError> {
+        if self.labels.is_empty() {
+            return Ok(None);
+        }
+        let selected = labels::selected(profile, &self.labels);
+        selected.map(Some).map_err(|label| SelectionError::NoLabel {
+            label: text::fit(&label.text(), 100, text::Cut::End),
+            known: labels::known(profile, label),
+        })
+    }
+
     /// Whether each stack has a frame in one of the places; `None` if all stacks are selected.
     fn stacks(&self, profile: &Profile) -> Result<Option<Vec<bool>>, SelectionError> {
         if self.places.is_empty() {
@@ -380,6 +413,7 @@ impl Selection {
             until_nanos: self.until.map(|time| time.0),
             threads: self.threads.clone(),
             places: self.places.clone(),
+            labels: self.labels.iter().map(LabelQuery::text).collect(),
             temporary_bytes: self.temporary,
             at,
             at_nanos: moment.time().map(|time| time.0),
@@ -413,6 +447,10 @@ impl Selection {
         }
         if !self.places.is_empty() {
             parts.push(format!("in {}, or below it", self.places.join(" or ")));
+        }
+        if !self.labels.is_empty() {
+            let labels: Vec<String> = self.labels.iter().map(LabelQuery::text).collect();
+            parts.push(format!("with the label {}", labels.join(", ")));
         }
         let allocated = if parts.is_empty() { "" } else { "allocated " };
         if let Some(bytes) = self.temporary {

@@ -1,11 +1,13 @@
 //! The summary: allocated bytes and time by function, line, file or type.
 
+mod labels;
 mod processes;
 mod render;
 mod rows;
 mod tables;
 mod time;
 
+pub use nthbyte_profile::NO_LABEL;
 pub use processes::ProcessSummary;
 pub use rows::{Row, RowBytes, Sort};
 pub use time::{RowTime, TimeSummary, Unit};
@@ -25,8 +27,7 @@ use crate::selection::{Alive, Moment, Reading, Selected, lifetimes_are_known, pe
 use crate::youth;
 
 /// The kind of the rows of a summary.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
     /// A function.
     #[default]
@@ -39,6 +40,53 @@ pub enum By {
     Type,
     /// A process.
     Process,
+    /// The value of a label.
+    Label(LabelKey),
+}
+
+/// The key of a label. It is kept until the program ends, so that [`By`] can be copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LabelKey(&'static str);
+
+impl LabelKey {
+    /// Keeps a key.
+    #[must_use]
+    pub fn new(key: &str) -> Self {
+        Self(Box::leak(key.into()))
+    }
+
+    /// The key.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        self.0
+    }
+}
+
+impl By {
+    /// Whether its rows are lines of code or what consists of them, which call each other.
+    pub(crate) const fn is_of_code(self) -> bool {
+        matches!(self, Self::Function | Self::Line | Self::File)
+    }
+}
+
+/// As on the command line.
+impl std::fmt::Display for By {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Function => to.write_str("function"),
+            Self::Line => to.write_str("line"),
+            Self::File => to.write_str("file"),
+            Self::Type => to.write_str("type"),
+            Self::Process => to.write_str("process"),
+            Self::Label(key) => write!(to, "label:{}", key.as_str()),
+        }
+    }
+}
+
+impl Serialize for By {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
 }
 
 /// The name of the row for allocations without a Python frame.

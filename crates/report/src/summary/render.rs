@@ -192,7 +192,7 @@ impl Summary {
 
     /// Says what the names of folded frames mean, for those among the names of the rows that are shown.
     fn folded<'a>(&self, shown: impl Iterator<Item = &'a str>) -> Option<String> {
-        if matches!(self.by, By::Type | By::Process) {
+        if !self.by.is_of_code() {
             return None;
         }
         let part = |name: &&str| match *name {

@@ -9,7 +9,7 @@ use nthbyte_profile::event::NodeId;
 use nthbyte_profile::model::{Function, Lifetime};
 use serde::Serialize;
 
-use super::{By, NO_FILE, NO_STACK, NO_TYPE, processes};
+use super::{By, NO_FILE, NO_STACK, NO_TYPE, labels, processes};
 use crate::aggregate::{Aggregate, ByLifetime};
 use crate::estimate::Estimate;
 use crate::fold;
@@ -150,6 +150,7 @@ pub(super) fn rows(
     let labelled = match by {
         By::Type => by_type(profile, types),
         By::Process => processes::labelled(profile, &aggregate.processes),
+        By::Label(key) => labels::labelled(profile, &aggregate.labels, key),
         By::Function | By::Line | By::File => by_frame(profile, stacks, by),
     };
     let (mut left_out, mut sum_left_out) = (0, ByLifetime::default());
@@ -287,7 +288,7 @@ pub(super) fn by_frame<T: Sum + 'static>(
                 let name = file_name(&profile.functions[frame.function as usize]);
                 (*files.entry(name).or_insert(next), 0)
             }
-            By::Function | By::Type | By::Process => (frame.function, 0),
+            By::Function | By::Type | By::Process | By::Label(_) => (frame.function, 0),
         };
         keys.push(*numbers.entry(key).or_insert_with(|| {
             frames.push(number);
@@ -307,7 +308,7 @@ pub(super) fn by_frame<T: Sum + 'static>(
         let (name, line) = match by {
             By::Line => (name, frame.line),
             By::File => (file_name(function), 0),
-            By::Function | By::Type | By::Process => (name, function.first_line),
+            By::Function | By::Type | By::Process | By::Label(_) => (name, function.first_line),
         };
         Some((key, (name.into(), function.file.as_str(), line), totals))
     });

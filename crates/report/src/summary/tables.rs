@@ -22,6 +22,7 @@ impl By {
             Self::File => ["file", "files"],
             Self::Type => ["type", "types"],
             Self::Process => ["process", "processes"],
+            Self::Label(_) => ["value", "values"],
         }
     }
 }
@@ -44,14 +45,17 @@ impl Summary {
                 .iter_mut()
                 .for_each(|column| column.cells.truncate(rows));
         }
-        let [heading, _] = self.by.nouns();
+        let heading = match self.by {
+            By::Label(key) => key.as_str(),
+            by => by.nouns()[0],
+        };
         columns::table(text, width, columns, heading, |row| self.label(&all[row]));
         rows
     }
 
     /// Whether rows call each other, so that their total bytes differ from their own.
     fn has_totals(&self) -> bool {
-        !matches!(self.by, By::Type | By::Process)
+        self.by.is_of_code()
     }
 
     /// The columns of the table. Those that are not always shown have a rank; see [`Column`].
@@ -65,11 +69,8 @@ impl Summary {
             Column::new(heading, rank, self.rows.iter().map(figure).collect())
         };
         let is_of_processes = self.by == By::Process;
-        let own = if is_of_processes {
-            "bytes"
-        } else {
-            "own bytes"
-        };
+        let are_whole = matches!(self.by, By::Process | By::Label(_));
+        let own = if are_whole { "bytes" } else { "own bytes" };
         let mut columns = vec![
             bytes(own, None, &|row| row.figures.self_bytes),
             other("share", Some(1), &|row| text::percent(row.figures.share)),
@@ -159,7 +160,7 @@ impl Summary {
             more: "".into(),
         };
         match self.by {
-            By::Type | By::Process => Label::Name(name.into()),
+            By::Type | By::Process | By::Label(_) => Label::Name(name.into()),
             By::File => Label::File(name),
             By::Function => Label::Function(place),
             By::Line => Label::Line(place),

@@ -5,7 +5,7 @@ use nthbyte_profile::event::LostKind;
 use serde::Serialize;
 
 use super::rows::{Label, Row, by_frame};
-use super::{By, processes};
+use super::{By, labels, processes};
 use crate::estimate::Estimate;
 use crate::inclusive::KeyTotals;
 use crate::time::{self, Time, TimeTotals};
@@ -113,6 +113,7 @@ fn rows(profile: &Profile, clock: &Time, by: By) -> Vec<Row<RowTime>> {
     let processes = time::processes(profile);
     let labelled = match by {
         By::Process => processes::labelled(profile, &processes),
+        By::Label(key) => labels::labelled(profile, &time::labels(profile), key),
         _ => by_frame(profile, time::stacks(profile), by),
     };
     let row = |(_, label, totals): (usize, Label<'_>, KeyTotals<TimeTotals>)| {

@@ -224,6 +224,10 @@ fn record(recording: &mut Recording<'_>, sample: &SampledRequest, placed: Placed
         Placed::Later(thread, stack) => (thread, NodeId::ROOT, Some(stack)),
     };
     let type_id = type_of(recording, sample)?;
+    let labels = match host() {
+        Some(host) => host.labels(recording)?,
+        None => LabelSetId::NONE,
+    };
     let source = SOURCE.load(Relaxed) + u16::from(sample.is_mapping);
     let time = recording.now();
     let allocation = Allocation {
@@ -234,7 +238,7 @@ fn record(recording: &mut Recording<'_>, sample: &SampledRequest, placed: Placed
         block: sample.size,
         points: sample.points,
         type_id,
-        labels: LabelSetId::NONE,
+        labels,
         source: SourceId(source),
         survival: Survival::Unsaid,
     };

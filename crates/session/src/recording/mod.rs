@@ -392,6 +392,12 @@ impl Recording<'_> {
         self.recorder.label(parent, key, value)
     }
 
+    /// Records a remark on the run.
+    pub fn note(&mut self, note: &'static str) {
+        self.recorder
+            .push_or_count(Record::bulky(Bulky::Note(note)), LostKind::Other);
+    }
+
     /// Wakes the writer thread, so that it looks for new threads, and records ticks, soon.
     pub fn wake_writer(&mut self) {
         self.recorder.wake(self.now);

@@ -14,7 +14,7 @@ use nthbyte_profile::event::{Code, CodeId, LabelSetId, LostKind, Nanos, Node, So
 use nthbyte_profile::meta::Unit;
 use nthbyte_profile::{Distances, MAGIC, Meta};
 
-use super::interner::{Interner, KnownThread, Naming};
+use super::interner::{Interner, Kept, KnownThread, Naming, OTHER};
 use crate::clock::Clock;
 use crate::config::{Config, child_meta, child_path};
 use crate::fork_state::ToDo;
@@ -26,6 +26,9 @@ use crate::writer::{Drain, LastWords, Writer};
 
 /// The longest time that the writer thread sleeps while samples arrive.
 const WAKE_AFTER: Nanos = Nanos(250_000_000);
+/// The note of a profile in which values of a label have no name.
+const TOO_MANY_VALUES: &str =
+    "a label has more than 1,000 values; the others are together, as (other)";
 /// Up to this many new nodes enter the ring one by one, which needs no memory; more enter in one record.
 const FEW_NODES: usize = 16;
 
@@ -238,22 +241,33 @@ impl Recorder {
         Some(self.interner.types.define())
     }
 
-    /// The number of a label set. A new one is defined first. `None` if there is no room.
+    /// The number of a label set. A new one is defined first; of too many values of a key, the others have one name
+    /// (`interner/labels.rs`). `None` if there is no room.
     pub(crate) fn label(
         &mut self,
         parent: LabelSetId,
         key: &'static str,
         value: &str,
     ) -> Option<LabelSetId> {
-        let label = (parent, key, text(value)?);
+        let mut label = (parent, key, text(value)?);
         if let Some(known) = self.interner.labels.get(&label) {
             return Some(known);
         }
+        let kept = self.interner.labels.keep(key, value)?;
+        if kept != Kept::Named {
+            label.2 = text(OTHER)?;
+            if let Some(known) = self.interner.labels.get(&label) {
+                return Some(known);
+            }
+        }
         self.interner.labels.reserve()?;
         self.interner.reserve_bulky()?;
-        let value = text(value)?;
+        let value = text(&label.2)?;
         let definition = Bulky::Label { parent, key, value };
         self.interner.new_bulky.push(definition);
+        if kept == Kept::FirstOther {
+            self.push_or_count(Record::bulky(Bulky::Note(TOO_MANY_VALUES)), LostKind::Other);
+        }
         Some(self.interner.labels.define(label))
     }
 

@@ -21,6 +21,7 @@ mod types;
 pub use epoch::{Epoch, PerEpoch};
 pub use functions::Appearance;
 pub use keys::KeyMap;
+pub(crate) use labels::{Kept, OTHER};
 pub(crate) use threads::Known as KnownThread;
 pub(crate) use threads::Naming;
 pub use types::KnownType;

@@ -1,0 +1,192 @@
+//! Finds a context variable's value in a context, by reads alone.
+//!
+//! A context has an immutable map (`PyContext.ctx_vars`), a hash array mapped trie (`Python/hamt.c`,
+//! `Include/internal/pycore_hamt.h`, `pycore_context.h`): five bits of the key's hash, which is folded to 32 bits, choose the branch at each level. The
+//! offsets are the same in 3.11 to 3.15; [`super::check`] compares walks with the interpreter's answers.
+//!
+//! A walk of one or two levels, which is all that programs have, takes 4 to 10 ns.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use nthbyte_host::process::CachedProbe;
+
+/// `PyContext.ctx_vars`.
+const VARIABLES: usize = 24;
+/// `PyHamtObject.h_root`.
+const ROOT: usize = 16;
+/// `PyVarObject.ob_size` of a node.
+const SIZE: usize = 16;
+/// `PyHamtNode_Bitmap.b_bitmap` and `b_array`.
+const BITMAP: usize = 24;
+const BITMAP_PAIRS: usize = 32;
+/// `PyHamtNode_Array.a_array`.
+const ARRAY_NODES: usize = 16;
+/// `PyHamtNode_Collision.c_array`.
+const COLLISION_PAIRS: usize = 32;
+/// `PyObject.ob_type`, and `PyTypeObject.tp_name`.
+const TYPE: usize = 8;
+const TYPE_NAME: usize = 24;
+/// `_Py_HAMT_MAX_TREE_DEPTH` of 3.11; later versions have one level more.
+const MOST_LEVELS: u32 = 9;
+/// Variables with the same hash that are looked at.
+const MOST_COLLISIONS: usize = 64;
+
+/// Reads words of the interpreter's objects.
+pub trait Words {
+    /// The word at an address; `None` if it cannot be read.
+    fn word(&self, address: usize) -> Option<usize>;
+}
+
+impl Words for CachedProbe {
+    fn word(&self, address: usize) -> Option<usize> {
+        Self::word(self, address)
+    }
+}
+
+/// Plain reads.
+pub struct Direct(());
+
+impl Direct {
+    /// # Safety
+    /// All that is read is alive, and of the layout that the reader takes it for.
+    pub const unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+impl Words for Direct {
+    #[inline(always)]
+    fn word(&self, address: usize) -> Option<usize> {
+        // SAFETY: by the contract of `new`.
+        Some(unsafe { (address as *const usize).read() })
+    }
+}
+
+/// The types of a map's nodes. They are not exported, but each has a name of its own.
+pub struct Map {
+    bitmap: AtomicUsize,
+    array: AtomicUsize,
+    collision: AtomicUsize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Node {
+    Bitmap,
+    Array,
+    Collision,
+}
+
+impl Map {
+    pub const fn new() -> Self {
+        Self {
+            bitmap: AtomicUsize::new(0),
+            array: AtomicUsize::new(0),
+            collision: AtomicUsize::new(0),
+        }
+    }
+
+    #[inline]
+    fn kind(&self, node_type: usize, words: &impl Words) -> Option<Node> {
+        if node_type == self.bitmap.load(Relaxed) {
+            return Some(Node::Bitmap);
+        }
+        if node_type == self.array.load(Relaxed) {
+            return Some(Node::Array);
+        }
+        self.other_kind(node_type, words)
+    }
+
+    /// By the type's name, when it is met first.
+    #[cold]
+    #[inline(never)]
+    #[unsafe(link_section = "nthbyte_hot")]
+    fn other_kind(&self, node_type: usize, words: &impl Words) -> Option<Node> {
+        if node_type == self.collision.load(Relaxed) {
+            return Some(Node::Collision);
+        }
+        let name = words.word(node_type.checked_add(TYPE_NAME)?)?;
+        for (known, kind, place) in [
+            (&b"hamt_bitmap_node\0"[..], Node::Bitmap, &self.bitmap),
+            (b"hamt_array_node\0", Node::Array, &self.array),
+            (b"hamt_collision_node\0", Node::Collision, &self.collision),
+        ] {
+            if is_text(words, name, known)? {
+                place.store(node_type, Relaxed);
+                return Some(kind);
+            }
+        }
+        None
+    }
+
+    /// The value of a variable in a context. `None` if it has none there, or if a word cannot be read.
+    #[inline]
+    #[unsafe(link_section = "nthbyte_hot")]
+    pub fn find(
+        &self,
+        words: &impl Words,
+        context: usize,
+        variable: usize,
+        hash: i32,
+    ) -> Option<usize> {
+        let map = words.word(context.checked_add(VARIABLES)?)?;
+        let mut node = words.word(map.checked_add(ROOT)?)?;
+        let mut left = hash.cast_unsigned();
+        for _ in 0..MOST_LEVELS {
+            if node == 0 {
+                return None;
+            }
+            let at = |offset: usize| words.word(node.checked_add(offset)?);
+            let branch = left & 31;
+            left >>= 5;
+            match self.kind(at(TYPE)?, words)? {
+                Node::Bitmap => {
+                    let bitmap = at(BITMAP)? as u32;
+                    if bitmap & 1 << branch == 0 {
+                        return None;
+                    }
+                    let before = (bitmap & ((1 << branch) - 1)).count_ones() as usize;
+                    let pair = BITMAP_PAIRS + 16 * before;
+                    let (key, value) = (at(pair)?, at(pair + 8)?);
+                    if key == variable {
+                        return Some(value);
+                    }
+                    if key != 0 {
+                        return None;
+                    }
+                    node = value;
+                }
+                Node::Array => node = at(ARRAY_NODES + 8 * branch as usize)?,
+                Node::Collision => {
+                    let pairs = (at(SIZE)? / 2).min(MOST_COLLISIONS);
+                    for pair in (0..pairs).map(|pair| COLLISION_PAIRS + 16 * pair) {
+                        if at(pair)? == variable {
+                            return at(pair + 8);
+                        }
+                    }
+                    return None;
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Whether a text is there, whose end is part of `known`.
+#[unsafe(link_section = "nthbyte_hot")]
+fn is_text(words: &impl Words, address: usize, known: &[u8]) -> Option<bool> {
+    for (at, &byte) in known.iter().enumerate() {
+        let address = address.checked_add(at)?;
+        let word = words.word(address & !7)?.to_ne_bytes();
+        if word[address % 8] != byte {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+/// The hash that the map uses: `hamt_hash` of `Python/hamt.c`.
+pub const fn folded(hash: i64) -> i32 {
+    let folded = hash as i32 ^ (hash >> 32) as i32;
+    if folded == -1 { -2 } else { folded }
+}

@@ -1,0 +1,278 @@
+"""Labels: who pays for what is allocated, in programs that know it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from harness import Interpreter, report, summary
+
+# Of each kind of work, a program allocates so many objects of this size that it tells the test the number of.
+SIZE = 50_000
+PROGRAM = """
+import asyncio, atexit, collections, contextvars, json, threading
+from concurrent.futures import ThreadPoolExecutor
+import nthbyte
+
+truth, lock = collections.Counter(), threading.Lock()
+def make(work, count=1):
+    with lock:
+        truth[work] += count
+    for _ in range(count):
+        bytes(SIZE)
+atexit.register(lambda: json.dump(truth, open("truth.json", "w")))
+"""
+
+
+def of_labels(interpreter: Interpreter, body: str, folder: Path, *options: str, key: str = "work") -> None:
+    """Checks that all that a program has made for each work has its label; for ``[no label]``, none."""
+    program = folder / "program.py"
+    program.write_text(PROGRAM.replace("SIZE", str(SIZE)) + body)
+    profile = folder / "p.nthb"
+    interpreter.nthbyte("run", "--every", "1", *options, "-f", "-o", profile, program, folder=folder).ok()
+    assert made(profile, key) == json.loads((folder / "truth.json").read_text())
+
+
+def made(profile: Path, key: str) -> Counter[str]:
+    """How many of its objects a program has made, by label."""
+    found: Counter[str] = Counter()
+    for value in summary(profile, "--by", f"label:{key}")["rows"]:
+        rows = summary(profile, "--label", f"{key}={value['name']}")["rows"]
+        # What else the function makes is less than one of the objects.
+        bytes_made = sum(row["self_bytes"]["estimate"] for row in rows if row["name"] == "make")
+        found[value["name"]] = int(bytes_made) // SIZE
+    return +found
+
+
+def test_labels_are_those_of_the_context(cpython: Interpreter, tmp_path: Path) -> None:
+    """Nested, shared, left in any order and anywhere; over await, tasks and threads; in a generator's steps only."""
+    of_labels(
+        cpython,
+        """
+label = nthbyte.label
+make("[no label]", 2)
+with label(work="outer", tenant=3):
+    make("outer", 3)
+    with label(work="inner"):
+        make("inner", 4)
+    with label(tenant="x"):
+        make("outer")
+    with label(work="inner"), label(work="inner"):
+        make("inner")
+make("[no label]")
+
+# One object at many places at a time, and left in the order in which it was entered.
+shared, other = label(work="shared"), label(work="other")
+shared.__enter__(); other.__enter__()
+make("other", 2)
+shared.__exit__(None, None, None)
+make("other", 2)
+other.__exit__(None, None, None)
+make("[no label]")
+
+# Left where it was not entered.
+one, two = contextvars.copy_context(), contextvars.copy_context()
+one.run(shared.__enter__)
+two.run(shared.__exit__, None, None, None)
+one.run(make, "shared")
+two.run(make, "[no label]")
+shared.__exit__(None, None, None)
+
+def deep(depth):
+    with label(work=f"level {depth % 3}"):
+        make(f"level {depth % 3}")
+        if depth:
+            deep(depth - 1)
+deep(40)
+
+@label(work="steps")
+def steps():
+    make("steps")
+    got = yield 1
+    make(got)
+    try:
+        yield 2
+    finally:
+        make("steps")
+
+for _ in steps():
+    make("[no label]")
+    break
+running = steps()
+next(running)
+assert running.send("steps") == 2
+make("[no label]")
+running.close()
+
+@label(work="function")
+def function(work):
+    "doc"
+    make(work)
+    return 5
+assert function("function") == 5 and function.__doc__ == "doc" and function.__name__ == "function"
+
+@label(work="coroutine")
+async def coroutine():
+    make("coroutine")
+    await asyncio.sleep(0)
+    make("coroutine")
+
+@label(work="stream")
+async def stream():
+    for item in range(3):
+        await asyncio.sleep(0)
+        make("stream")
+        yield item
+
+async def task(number):
+    work = f"task {number % 7}"
+    with label(work=work):
+        await asyncio.sleep(0)
+        make(work)
+        await asyncio.gather(child(work), child(work))
+        await asyncio.to_thread(make, work)
+        await asyncio.get_running_loop().run_in_executor(None, make, work)
+
+async def child(work):
+    await asyncio.sleep(0)
+    make(work)
+
+async def late():
+    await asyncio.sleep(0.01)
+    make("shared")
+
+async def main():
+    await asyncio.gather(coroutine(), coroutine(), *(task(number) for number in range(100)))
+    async for _ in stream():
+        make("[no label]")
+    with shared:
+        # It outlives the block, and keeps its label.
+        background = asyncio.create_task(late())
+    await background
+    make("[no label]")
+    asyncio.get_running_loop().run_in_executor(None, make, "[no label]")
+asyncio.run(main())
+
+with ThreadPoolExecutor(1) as pool:
+    with label(work="pool"):
+        pool.submit(make, "pool", count=2).result()
+    pool.submit(make, "[no label]").result()
+    with label(work="pool 2"):
+        list(pool.map(make, ["pool 2"] * 3))
+with shared:
+    thread = threading.Thread(target=make, args=["[no label]"])
+    thread.start()
+    thread.join()
+""",
+        tmp_path,
+    )
+
+
+@pytest.mark.slow
+def test_a_thousand_tasks_have_their_labels(cpython: Interpreter, tmp_path: Path) -> None:
+    of_labels(
+        cpython,
+        """
+async def request(number):
+    work = f"/{number % 50}"
+    with nthbyte.label(work=work, number=number):
+        for _ in range(2):
+            await asyncio.sleep(0)
+            make(work)
+
+async def main():
+    await asyncio.gather(*(request(number) for number in range(1000)))
+asyncio.run(main())
+""",
+        tmp_path,
+    )
+    values = {row["name"] for row in summary(tmp_path / "p.nthb", "--by", "label:number")["rows"]}
+    assert {str(number) for number in range(1000)} <= values
+
+
+@pytest.mark.slow
+def test_an_executor_does_not_keep_the_labels_of_its_first_work(cpython: Interpreter, tmp_path: Path) -> None:
+    """From 3.14 on, an option gives threads the context of those who start them."""
+    body = """
+with ThreadPoolExecutor(1) as pool:
+    with nthbyte.label(work="first"):
+        pool.submit(make, "first").result()
+    pool.submit(make, "[no label]").result()
+    with nthbyte.label(work="second"):
+        pool.submit(make, "second").result()
+"""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.replace("SIZE", str(SIZE)) + body)
+    words = [
+        "-X",
+        "thread_inherit_context=1",
+        "-m",
+        "nthbyte",
+        "run",
+        "--every",
+        "1",
+        "-o",
+        "p.nthb",
+        program,
+    ]
+    cpython.python(*words, folder=tmp_path).ok()
+    assert made(tmp_path / "p.nthb", "work") == json.loads((tmp_path / "truth.json").read_text())
+
+
+def test_time_samples_have_labels(cpython: Interpreter, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        """
+import time, nthbyte
+def spend(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+with nthbyte.label(work="long"):
+    spend(0.4)
+"""
+    )
+    done = cpython.nthbyte("run", "--cpu", "-o", "p.nthb", program, folder=tmp_path)
+    if "process_vm_readv" in done.err:
+        pytest.skip("time samples are not possible here")
+    done.ok()
+    rows = summary(tmp_path / "p.nthb", "--by", "label:work")["time"]["rows"]
+    labelled = {row["name"]: row["samples"] for row in rows}
+    assert labelled["long"] > 0
+    spent = {row["name"]: row for row in summary(tmp_path / "p.nthb", "--label", "work=long")["time"]["rows"]}
+    assert set(spent) <= {"spend", "<module>"}
+
+
+@pytest.mark.slow
+def test_values_beyond_a_limit_are_together(cpython: Interpreter, tmp_path: Path) -> None:
+    of = """
+import nthbyte
+for number in range(1_200):
+    with nthbyte.label(user=number, **{f"key {number}": 1}):
+        bytes(50_000)
+"""
+    program = tmp_path / "program.py"
+    program.write_text(of)
+    cpython.nthbyte("run", "--every", "1", "-o", "p.nthb", program, folder=tmp_path).ok()
+    found = summary(tmp_path / "p.nthb", "--by", "label:user")
+    rows = {row["name"]: row["self_bytes"]["estimate"] for row in found["rows"]}
+    assert len(rows) == 1_000 + len(["(other)", "[no label]"])
+    assert rows["(other)"] // 50_000 == 200
+    assert any("more than 1,000 values" in note for note in found["notes"])
+    assert "key 5" in report("summary", "p.nthb", "--label", "nothing", folder=tmp_path).err
+
+
+def test_a_label_has_keys(interpreter: Interpreter, tmp_path: Path) -> None:
+    program = """
+import nthbyte
+for arguments in [], ["/checkout"], [{"endpoint": "/"}]:
+    try:
+        nthbyte.label(*arguments)
+    except TypeError as error:
+        print(error)
+"""
+    done = interpreter.python("-c", program, folder=tmp_path).ok()
+    assert done.out.count("keys with values, such as nthbyte.label(endpoint=") == 3
