@@ -1,9 +1,9 @@
-"""Profiles the processes that the program starts with ``multiprocessing``.
+"""Profiles the processes that the program starts with ``multiprocessing``, and other programs.
 
-The agent handles ``fork`` itself. The other two start methods start a new interpreter. An environment variable
-is no way to make it join the session, because other programs would inherit the variable. So this module replaces
+The agent handles ``fork`` itself. The other two start methods start a new interpreter. This module replaces
 the function with which ``multiprocessing`` starts an interpreter. If the command line contains the code of a
-start method, the replacement puts a line before that code. All other calls pass through unchanged.
+start method, the replacement puts a line before that code: it works where nthbyte's ``.pth`` file is not read. Any
+other program gets the environment variable of ``_family.py`` with which it may join.
 
 A program frozen by PyInstaller runs no code of a command line but that which begins as ``multiprocessing``'s own, so
 there the line comes after its first statement. Its ``spawn`` has no code in the command line: such children are not
@@ -17,7 +17,8 @@ import _posixsubprocess
 import os
 import sys
 
-from nthbyte._agent import Error, restart_tracemalloc, stop_tracemalloc, to_json
+from nthbyte import _family
+from nthbyte._agent import Error, interpreter, restart_tracemalloc, stop_tracemalloc, to_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,9 +47,14 @@ def follow(running: Callable[[], Config | None]) -> None:
 
     def fork_exec_and_join(*arguments: Any) -> int:
         config = running()
-        if config is not None and arguments:
-            arguments = (_joining(arguments[0], config), *arguments[1:])
-        return fork_exec(*arguments)
+        if config is None or not arguments:
+            return fork_exec(*arguments)
+        words = _joining(arguments[0], config)
+        if words is not arguments[0]:
+            return fork_exec(words, *arguments[1:])
+        pid = fork_exec(*arguments[:5], _family.added_to_entries(arguments[5]), *arguments[6:])
+        _family.note(words, pid)
+        return pid
 
     _posixsubprocess.fork_exec = fork_exec_and_join
 
@@ -66,8 +72,11 @@ def join(text: str, number: int = 0) -> None:
     """
     import json
 
-    from nthbyte._session import begin
+    from nthbyte._session import begin, is_running
 
+    if is_running():
+        # It has joined by the variable.
+        return
     family: Config = json.loads(text)
     config: Config = {**family, "output": child_path(family["output"], os.getpid())}
     if number and config["seed"] is not None:
@@ -85,6 +94,45 @@ def join(text: str, number: int = 0) -> None:
             except OSError:
                 # Nobody can read it.
                 pass
+    restart_tracemalloc(limit)
+
+
+def join_program(text: str) -> None:
+    """Starts a session in this process, another program that the process with the session ``text`` has started.
+
+    Nothing is said if that is not possible: it is counted in the process that has started it.
+    """
+    words = _family.command_line()
+    if _family.is_apart(words):
+        return
+    # Not only in `os.environ`: what is started from here has its own.
+    os.environ.pop(_family.VARIABLE, None)
+    import json
+
+    from nthbyte._session import as_text, begin, export, kept_command
+
+    family: Config = json.loads(text)
+    if _family.is_full(family["output"]):
+        return
+    is_fixed = family["distances"] == "fixed" and sys.implementation.name == "cpython"
+    config: Config = {
+        **family,
+        "output": child_path(family["output"], os.getpid()),
+        "seed": None if family["seed"] is None else _seed_of_child(family["seed"], os.getpid()),
+        "distances": "exponential" if is_fixed else family["distances"],
+        "native": False if family["native"] is False else None,
+        "native_frames": family["native_frames"] and sys.implementation.name == "cpython",
+        "command": kept_command(words[1:]),
+        "executable": as_text(sys.executable or words[0]),
+        "interpreter": interpreter(),
+    }
+    limit = stop_tracemalloc()
+    try:
+        begin(config, family=family["output"], exports=True)
+        export()
+    except Error:
+        # This interpreter is left alone.
+        pass
     restart_tracemalloc(limit)
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import sys
 
+from nthbyte._family import INTERPRETERS
 from nthbyte._options import OPTIONS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, NoReturn
 
-
-# The beginnings of the names of interpreters.
-INTERPRETERS = ("python", "pypy")
 
 # Words in the interpreter line of a script that say that it is written in Python, and how much of a file has them.
 _PYTHON = (*(name.encode() for name in INTERPRETERS), b"uv run", b"pipx run")
@@ -150,11 +148,6 @@ def _read_correct(words: list[str]) -> dict[str, Any] | None:
         except ValueError:
             return None
     return options
-
-
-def is_interpreter(name: str) -> bool:
-    """Returns whether a file of this name is a Python: ``python3.13``."""
-    return name.rstrip("0123456789.") in INTERPRETERS
 
 
 def is_python_script(head: bytes) -> bool:

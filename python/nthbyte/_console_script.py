@@ -6,7 +6,8 @@ import os
 import sys
 
 from nthbyte._agent import interpreter
-from nthbyte._command_line import HEAD, Program, fail, is_interpreter, is_python_script
+from nthbyte._command_line import HEAD, Program, fail, is_python_script
+from nthbyte._family import is_interpreter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

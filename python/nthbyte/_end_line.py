@@ -10,6 +10,7 @@ import time
 
 from nthbyte import _session
 from nthbyte._agent import Error
+from nthbyte._family import MOST_PROFILES, left_out
 from nthbyte._session import finish
 
 TYPE_CHECKING = False
@@ -57,13 +58,16 @@ class EndLine:
             parts.append(
                 "1 time sample" if result.time_samples == 1 else f"{result.time_samples:,} time samples"
             )
-        children = 0
+        recorded: set[str] = set()
         if not result.is_stalled:
-            children = len(set(profiles_of_children(self.path, self._started).values()))
+            recorded = set(profiles_of_children(self.path, self._started).values())
+        children = len(recorded)
         if children:
             parts.append("1 child process" if children == 1 else f"{children} child processes")
-        elif (seconds := _cpu_seconds_of_children()) >= WORTH_SAYING:
-            # A reloading server starts the application as another program: then its allocations are not in the profile.
+        if others := left_out(recorded):
+            reason = f": a family has {MOST_PROFILES} profiles at most" if children >= MOST_PROFILES else ""
+            parts.append(f"not recorded: {', '.join(others)}{reason}")
+        if not children and (seconds := _cpu_seconds_of_children()) >= WORTH_SAYING:
             parts.append(
                 f"processes that it started used {seconds:.1f} s of CPU time and are not in the profile"
             )
@@ -75,8 +79,7 @@ class EndLine:
         if result.is_stalled or not os.path.isfile(result.path):
             # Its file system may be dead; or it is such a file as /dev/null.
             return ", ".join(parts)
-        family = " --all" if children else ""
-        return f"{', '.join(parts)}; see it with: nthbyte explain {quoted(path)}{family}"
+        return f"{', '.join(parts)}; see it with: nthbyte explain {quoted(path)}"
 
 
 def line_at_signal(signal: str, path: str, folder: str) -> str | None:

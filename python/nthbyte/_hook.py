@@ -37,5 +37,12 @@ def _has_other_rights() -> bool:
     return os.getuid() != os.geteuid() or os.getgid() != os.getegid()
 
 
+def _join(text: str) -> None:
+    """Joins the session of the process that has started this one."""
+    from nthbyte._children import join_program
+
+    join_program(text)
+
+
 # The variables that `nthbyte.pth` looks for, and what each does with its value.
-_FUNCTIONS: dict[str, Callable[[str], object]] = {}
+_FUNCTIONS: dict[str, Callable[[str], object]] = {"NTHBYTE_JOIN": _join}

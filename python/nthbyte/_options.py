@@ -243,6 +243,13 @@ OPTIONS = (
         interpreters=("cpython",),
     ),
     Option(
+        "children",
+        "record this process only. Without it, its children and the Python programs that it starts write profiles of "
+        "their own beside this one",
+        default=True,
+        is_argument=False,
+    ),
+    Option(
         "start_after",
         "begin to record when the program has run for TIME: 60s, 1.5min, 500ms",
         placeholder="TIME",

@@ -13,7 +13,8 @@ import stat
 import sys
 
 from nthbyte._agent import NATIVE_LIBRARY, PROGRAM_LIBRARY, Error, interpreter, to_json, with_utf8_paths
-from nthbyte._command_line import HEAD, Program, fail, is_interpreter, is_python_script
+from nthbyte._command_line import HEAD, Program, fail, is_python_script
+from nthbyte._family import is_interpreter
 from nthbyte._options import OPTIONS
 from nthbyte._session import as_text, configure
 

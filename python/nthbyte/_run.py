@@ -15,7 +15,7 @@ import sys
 
 from nthbyte._agent import Error, load, restart_tracemalloc, stop_tracemalloc
 from nthbyte._end_line import EndLine, say
-from nthbyte._session import begin, configure, discard, exiting
+from nthbyte._session import begin, configure, discard, exiting, export, leave_children_alone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def start(words: list[str]) -> Running:
         fail(f"there is no working folder ({error.strerror}): change to another one", 1)
     output = options.pop("output") or program.default_output
     is_quiet = options.pop("quiet")
+    with_children = options.pop("children")
     schedule = {name: options.pop(name) for name in ("start_after", "for", "signal")}
     try:
         config = configure(output, options, program.command_line)
@@ -65,23 +66,27 @@ def start(words: list[str]) -> Running:
     _become(program)
     running = Running(_prepare(program))
     limit = stop_tracemalloc()
+    if not with_children:
+        leave_children_alone()
     try:
         if any(value is not None for value in schedule.values()):
-            _begin_by_schedule(config, options["force"], is_quiet, schedule)
+            _begin_by_schedule(config, options["force"], is_quiet, with_children, schedule)
         else:
-            _begin(config, options["force"], is_quiet)
+            _begin(config, options["force"], is_quiet, with_children)
     except Error as error:
         fail(str(error), 1)
     restart_tracemalloc(limit)
     return running
 
 
-def _begin(config: Config, force: bool, is_quiet: bool) -> None:
+def _begin(config: Config, force: bool, is_quiet: bool, with_children: bool) -> None:
     """Starts a session that lasts until the program ends."""
     from nthbyte._command_line import renamed
 
     line = None if is_quiet else EndLine(config["output"], os.getcwd())
-    path = begin(config, force=force, at_exit=line, at_signal=line.at_signal if line is not None else None)
+    at_signal = line.at_signal if line is not None else None
+    path = begin(config, force=force, at_exit=line, at_signal=at_signal, exports=with_children)
+    export()
     if line is not None:
         line.path = path
     if path != config["output"]:
@@ -112,7 +117,9 @@ def _drop_future() -> None:
     del sys.modules["__future__"]
 
 
-def _begin_by_schedule(config: Config, force: bool, is_quiet: bool, schedule: dict[str, Any]) -> None:
+def _begin_by_schedule(
+    config: Config, force: bool, is_quiet: bool, with_children: bool, schedule: dict[str, Any]
+) -> None:
     """Starts a session later, or one that ends before the program, but installs the heap now."""
     from nthbyte._options import DEFAULT_HUGE_PAGES
     from nthbyte._schedule import Schedule
@@ -123,6 +130,7 @@ def _begin_by_schedule(config: Config, force: bool, is_quiet: bool, schedule: di
         config,
         force=force,
         is_quiet=is_quiet,
+        with_children=with_children,
         start_after=schedule["start_after"],
         length=schedule["for"],
         signal=schedule["signal"],

@@ -40,6 +40,7 @@ class Schedule:
         *,
         force: bool,
         is_quiet: bool,
+        with_children: bool = True,
         start_after: float | None,
         length: float | None,
         signal: int | None,
@@ -51,6 +52,7 @@ class Schedule:
         # The real paths of this process's recordings.
         self._recorded: set[str] = set()
         self._is_quiet = is_quiet
+        self._with_children = with_children
         self._start_after = start_after
         self._length = length
         self._signal = signal
@@ -103,11 +105,12 @@ class Schedule:
             say(str(error))
 
     def _begin(self) -> None:
-        if is_running():
+        is_child = os.getpid() != self._pid
+        if is_running() or (is_child and not self._with_children):
             return
         self._cancel()
         config, force, family, line = self._config, self._force, None, None
-        if os.getpid() != self._pid:
+        if is_child:
             # Profiles of children replace nothing.
             force = False
             family = self._first
@@ -117,7 +120,13 @@ class Schedule:
             line = EndLine(config["output"], self._folder)
         at_signal = line.at_signal if line is not None else None
         path = begin(
-            config, family=family, force=force, kept=self._recorded, at_exit=line, at_signal=at_signal
+            config,
+            family=family,
+            force=force,
+            kept=self._recorded,
+            at_exit=line,
+            at_signal=at_signal,
+            exports=self._with_children,
         )
         if line is not None:
             line.path = path

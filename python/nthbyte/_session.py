@@ -8,6 +8,7 @@ import os
 import sys
 import time
 
+from nthbyte import _family
 from nthbyte._agent import Error, Result, interpreter, load, to_json
 from nthbyte._children import follow
 from nthbyte._part import Part
@@ -46,6 +47,12 @@ _BEGINNING = 100
 # The parts of the running recording that `start` has begun, and all parts that have not ended.
 _started: list[Part] = []
 _open: list[Part] = []
+
+# Whether processes that multiprocessing starts join the session.
+_follows = True
+
+# What other programs that this process starts get of it, if they join the session.
+_exported: str | None = None
 
 # The running session's configuration for child processes: `output` is the path of the first process's profile.
 _running: Config | None = None
@@ -163,9 +170,12 @@ def finish() -> Result:
 
     It also works if this thread was starting or stopping a session, because that work never continues.
     """
-    global _running
+    global _running, _exported
     with _turn:
         _running = None
+        if _exported is not None:
+            _exported = None
+            _family.withdraw()
         for part in _open:
             part.close()
         _open.clear()
@@ -330,7 +340,7 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
         "native_frames": checked["native_frames"],
         "native_problem": None,
         "huge_pages": checked["huge_pages"],
-        "command": _kept(sys.argv if command is None else command),
+        "command": kept_command(sys.argv if command is None else command),
         "executable": as_text(sys.executable or ""),
         "interpreter": interpreter(),
         "parent_pid": None,
@@ -348,16 +358,18 @@ def begin(
     kept: Collection[str] = (),
     at_exit: Callable[[], None] | None = None,
     at_signal: Callable[[str], str | None] | None = None,
+    exports: bool = False,
 ) -> str:
     """Starts a session and returns its profile's path. It ends with the process at the latest. Child processes join it.
 
     family: for a child, the path of the profile of the first process.
     kept: the real paths of profiles that are not replaced, even with ``force``.
     at_exit: called when the process exits, in place of a plain stop.
+    exports: whether other programs that this process starts join the session, too: see ``_family.py``.
     at_signal: makes the line that is printed if a signal ends the process, from the profile's path.
     Raises Error if the session cannot start; then there is no new file.
     """
-    global _running, _at_exit
+    global _running, _at_exit, _exported
     _refuse_to_interrupt()
     with _turn:
         agent = load()
@@ -375,13 +387,32 @@ def begin(
         finally:
             agent.settle(has_begun)
         _running = {**config, "output": family or config["output"]}
+        if exports:
+            _exported = to_json({**_running, "parent_pid": os.getpid()})
+            _family.follow(lambda: _exported, agent.flush)
         if _at_exit is None:
             # atexit runs its functions in reverse order: this one runs after all functions of the program.
             atexit.register(exiting)
             _call_on_os_exit(_leaving)
-            follow(lambda: _running)
+            follow(lambda: _running if _follows else None)
         _at_exit = at_exit or end_quietly
         return path
+
+
+def export() -> None:
+    """Has programs join that are started in any way, also by native code.
+
+    Only before the program runs: other threads may read the environment.
+    """
+    if _exported is not None:
+        _family.export(_exported)
+
+
+def leave_children_alone() -> None:
+    """Records this process only: neither those that it forks, nor what it starts by ``multiprocessing``."""
+    global _follows
+    _follows = False
+    os.register_at_fork(after_in_child=discard)
 
 
 def _with_native(config: Config) -> Config:
@@ -459,7 +490,7 @@ def _call_on_os_exit(function: Callable[[], None]) -> None:
     sys.modules[exit_now.__module__]._exit = os._exit = _exit  # type: ignore[attr-defined, assignment]
 
 
-def _kept(command: Sequence[str]) -> list[str]:
+def kept_command(command: Sequence[str]) -> list[str]:
     """Returns a command line as a profile keeps it: a long one ends early, and says so."""
     kept: list[str] = []
     room = _LONGEST_COMMAND

@@ -14,7 +14,8 @@ import sys
 from typing import Any
 
 from nthbyte._arguments import Parser
-from nthbyte._command_line import fail, is_interpreter
+from nthbyte._command_line import fail
+from nthbyte._family import is_interpreter
 from nthbyte._limits import cgroup_limits, free_descriptors
 from nthbyte._row import NO, UNKNOWN, YES, Row
 from nthbyte._trial import Trial

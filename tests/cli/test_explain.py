@@ -148,10 +148,11 @@ def test_a_leak_comes_first(tmp_path: Path) -> None:
 def test_the_leak_of_one_worker_of_four(tmp_path: Path) -> None:
     def ask(seed: int) -> tuple[Path, dict[str, Any]]:
         folder = planted.profile("leak_in_one_worker", tmp_path, seed, "4KiB")
-        return folder, explain("app.nthb", "--all", "--repeated", folder=folder)
+        return folder, explain("app.nthb", "--repeated", folder=folder)
 
     folder, every = planted.first_right(ask, lambda answer: "leak" in answer[1])
-    one = explain("app.nthb", folder=folder)
+    assert explain("app.nthb", "--all", "--repeated", folder=folder) == every
+    one = explain("app.nthb", "--alone", folder=folder)
     assert one["family"]["figures"]["profiles"]["estimate"] == 4
     assert "leak" not in one
     assert every["leak"]["sentences"][0].startswith("In process ")

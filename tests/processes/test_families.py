@@ -278,9 +278,6 @@ def test_what_cannot_be_shown_is_said_in_a_line(command: list[str], forked: Path
     for words in (["app.nthb", "text.nthb"], ["text.nthb", "--all"]):
         assert line(*words) == "nthbyte: cannot read text.nthb: not an nthbyte profile (.nthb)"
     assert line("app.nthb", "no.nthb").startswith("nthbyte: cannot read no.nthb: ")
-    assert line("link.nthb", "--all").startswith(
-        "nthbyte: there is no profile of another process beside link.nthb: "
-    )
     assert line(child, "--all") == (
         f"nthbyte: {child} is the profile of a child: --all needs that of the first process, app.nthb"
     )

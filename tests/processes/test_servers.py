@@ -55,7 +55,7 @@ def check_end(folder: Path) -> None:
     """Checks that the one line at the end says how to see all processes."""
     [line] = [line for line in (folder / "log").read_text().splitlines() if line.startswith("nthbyte: ")]
     assert "2 child processes" in line
-    assert line.endswith("nthbyte explain app.nthb --all")
+    assert line.endswith("nthbyte explain app.nthb")
 
 
 def test_gunicorn(tmp_path: Path) -> None:

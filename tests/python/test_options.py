@@ -58,7 +58,8 @@ def test_help(interpreter: Interpreter, tmp_path: typing.Any) -> None:
 
 
 def test_help_of_the_other_command(tmp_path: typing.Any) -> None:
-    [line] = [line for line in report("--help", folder=tmp_path).ok().out.splitlines() if " run " in line]
+    lines = report("--help", folder=tmp_path).ok().out.splitlines()
+    [line] = [line for line in lines if line.split()[:1] == ["run"]]
     assert line.split(maxsplit=1)[1] == DESCRIPTION
 
 

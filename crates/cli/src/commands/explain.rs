@@ -17,6 +17,9 @@ use crate::question::selecting::Part;
 pub struct Arguments {
     #[command(flatten)]
     profiles: Profiles,
+    /// Only the profile that is named. By default, those of the processes that this program started are taken, too.
+    #[arg(long, conflicts_with = "all")]
+    alone: bool,
     /// The program repeated its work all the time, as a soak test does: say what leaks even if the run is short, or never waited.
     #[arg(long)]
     repeated: bool,
@@ -33,17 +36,22 @@ impl Arguments {
     /// # Errors
     /// If a profile cannot be read, or standard output cannot be written.
     pub fn run(self) -> Result<()> {
+        let profiles = if self.alone {
+            self.profiles
+        } else {
+            self.profiles.or_family()
+        };
         let question = Question {
             selection: Some(self.part.selection()),
             says_damage: true,
-            ..Question::about(self.profiles.find()?)
+            ..Question::about(profiles.find()?)
         };
         // What the resident set is made of is known of the whole program only.
         let (resident, prepared) = question
             .prepare_after(|whole| during("looking for the peak", || Resident::of(whole)))?;
         let asked = Asked {
-            words: [self.profiles.words(), self.part.words()].concat(),
-            more_processes: self.profiles.more_processes(),
+            words: [profiles.words(), self.part.words()].concat(),
+            more_processes: profiles.more_processes(),
             repeated: self.repeated,
         };
         let explanation = during("answering", || {

@@ -17,7 +17,7 @@ pub struct Profiles {
     /// The profile (.nthb); several are shown as one.
     #[arg(required = true, value_name = "PROFILE")]
     paths: Vec<PathBuf>,
-    /// Also the profiles of the processes that this program started: app.1235.nthb beside app.nthb.
+    /// Also the profiles of the processes that this program started, if there are any: app.1235.nthb beside app.nthb.
     #[arg(long)]
     all: bool,
 }
@@ -41,6 +41,14 @@ impl Profiles {
         paths.chain(all).collect()
     }
 
+    /// The same; if a single one is named that has a family, with `--all`.
+    pub fn or_family(self) -> Self {
+        Self {
+            all: self.all || self.more_processes() > 0,
+            ..self
+        }
+    }
+
     /// The number of profiles that `--all` would add; 0 if it is given.
     pub fn more_processes(&self) -> usize {
         let [path] = &self.paths[..] else { return 0 };
@@ -53,7 +61,7 @@ impl Profiles {
     /// Finds all of them. Prints one line on stderr if some are left out.
     ///
     /// # Errors
-    /// If one is named twice; with `--all`, if one is not a profile, or if no others are found.
+    /// If one is named twice; with `--all`, if one is not a profile, or is that of a child.
     pub fn find(&self) -> Result<Inputs> {
         family::require_distinct(&self.paths)?;
         let missing = self.paths.iter().find(|path| !path.exists());
@@ -176,17 +184,12 @@ fn with_families(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
             }
         }
     }
-    if found == 0 {
-        let path = paths[0].display();
-        match first {
-            Some(first) => bail!(
-                "{path} is the profile of a child: --all needs that of the first process, {}",
-                first.display()
-            ),
-            None => {
-                bail!("there is no profile of another process beside {path}: leave --all out")
-            }
-        }
+    if let (0, Some(first)) = (found, first) {
+        bail!(
+            "{} is the profile of a child: --all needs that of the first process, {}",
+            paths[0].display(),
+            first.display()
+        );
     }
     Ok(all)
 }

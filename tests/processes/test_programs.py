@@ -1,0 +1,130 @@
+"""Programs that a recorded process starts are recorded, however they are started."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import harness
+from harness import Done, Interpreter, summary
+
+# In place of an installation: the folder's `.pth` file is read at the start of each interpreter.
+CUSTOMIZE = f"import site; site.addsitedir({str(harness.SITE)!r})\n"
+
+# Prints its number, and what it sees of the way by which it has joined.
+CHILD = """
+import os
+def {name}(): return [bytearray(1000) for _ in range(400)]
+kept = {name}()
+print("{name}", os.getpid(), [name for name in os.environ if name == "NTHBYTE_JOIN"], flush=True)
+"""
+
+PROGRAM = """
+import os, subprocess, sys
+python, path = sys.executable, os.environ["PYTHONPATH"]
+def code(name):
+    return open("child.py").read().replace("{name}", name)
+def waited(pid):
+    assert os.waitpid(pid, 0)[1] == 0
+subprocess.run([python, "-c", code("subprocess_run")], check=True)
+subprocess.run([python, "-c", code("own_environment")], check=True, env={"PYTHONPATH": path, "HOME": "/"})
+subprocess.run([python.encode(), b"-c", code("bytes_environment").encode()], check=True, env=os.environb)
+with open("by_shell.py", "w") as file:
+    file.write(code("by_shell"))
+assert os.system(f"{python} by_shell.py") == 0
+waited(os.spawnl(os.P_NOWAIT, python, python, "-c", code("spawnl")))
+if hasattr(os, "posix_spawn"):
+    waited(os.posix_spawn(python, [python, "-c", code("posix_spawn")], os.environ))
+if not (child := os.fork()):
+    os.execve(python, [python, "-c", code("forked_execve")], {"PYTHONPATH": path})
+waited(child)
+subprocess.run([python, "-c", "import subprocess, sys; subprocess.run(sys.argv[1:], check=True)",
+                python, "-c", code("grandchild")], check=True)
+assert not [name for name in os.environ if name == "NTHBYTE_JOIN"]
+kept = [bytearray(1000) for _ in range(400)]
+os.execv(python, [python, "-c", code("execv")])
+"""
+
+# Neither of them can join.
+APART = """
+import subprocess, sys
+subprocess.run([sys.executable, "-S", "-c", "print('no site')"], check=True)
+subprocess.run([sys.executable, "-m", "nthbyte", "run", "-q", "-o", "own.nthb", "-c", "print('own')"], check=True)
+"""
+
+
+def run(interpreter: Interpreter, code: str, folder: Path, *options: str) -> Done:
+    """Runs a program under nthbyte, which its interpreter has as if it was installed."""
+    (folder / "sitecustomize.py").write_text(CUSTOMIZE)
+    (folder / "child.py").write_text(CHILD)
+    (folder / "app.py").write_text(code)
+    path = f"{folder}:{harness.SITE}"
+    words = ("run", "--every", "4KiB", *options, "-o", "app.nthb", "app.py")
+    return interpreter.nthbyte(*words, folder=folder, environment={"PYTHONPATH": path}).ok()
+
+
+def recorded(folder: Path) -> dict[int, Any]:
+    """The processes of the family, by their numbers."""
+    processes = summary(folder / "app.nthb", "--all")["processes"]
+    return {process["pid"]: process for process in processes}
+
+
+def test_programs_join_however_they_are_started(interpreter: Interpreter, tmp_path: Path) -> None:
+    done = run(interpreter, PROGRAM, tmp_path)
+    children = {line.split()[0]: line.split(maxsplit=2)[1:] for line in done.out.splitlines()}
+    assert len(children) >= 8
+    # No process sees how it has joined.
+    assert {shown for _, shown in children.values()} == {"[]"}
+    rows = {row["name"] for row in summary(tmp_path / "app.nthb", "--all", "--top", "0")["rows"]}
+    found = {name for name in children if any(row.split(".")[0] == name for row in rows)}
+    assert found == set(children)
+    processes = summary(tmp_path / "app.nthb", "--all")["processes"]
+    assert {int(pid) for pid, _ in children.values()} <= {process["pid"] for process in processes}
+    words = {word for process in processes for word in process["command"]}
+    assert "by_shell.py" in words and "app.py" in words
+    # What was recorded before the process replaced itself is there.
+    assert processes[0]["bytes"]["estimate"] > 400_000
+    assert "explain" not in done.err
+
+
+def test_what_is_left_alone_is_counted(interpreter: Interpreter, tmp_path: Path) -> None:
+    done = run(interpreter, APART, tmp_path)
+    name = re.escape(Path(interpreter.path).name.rstrip("0123456789."))
+    assert re.search(rf"samples, not recorded: {name}[0-9.]*[;,]", done.err), done.err
+    assert sorted(path.name for path in tmp_path.glob("*.nthb")) == ["app.nthb", "own.nthb"]
+
+
+@pytest.mark.launcher
+def test_children_may_be_left_out(interpreter: Interpreter, tmp_path: Path) -> None:
+    code = """
+import multiprocessing, os, subprocess, sys
+def work(): kept = [bytearray(1000) for _ in range(400)]
+if __name__ == "__main__":
+    subprocess.run([sys.executable, "-c", "import os; print(os.environ.get('NTHBYTE_JOIN'))"])
+    for method in ("fork", "spawn"):
+        process = multiprocessing.get_context(method).Process(target=work)
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+"""
+    done = run(interpreter, code, tmp_path, "--no-children")
+    assert [path.name for path in tmp_path.glob("*.nthb")] == ["app.nthb"]
+    assert done.out == "None\n"
+
+
+def test_a_family_has_a_bounded_number_of_profiles(cpython: Interpreter, tmp_path: Path) -> None:
+    code = """
+import subprocess, sys
+for number in range(100):
+    open(f"app.{1_000_000_000 + number}.nthb", "w").close()
+for _ in range(3):
+    subprocess.run([sys.executable, "-c", ""], check=True)
+"""
+    done = run(cpython, code, tmp_path)
+    assert len(list(tmp_path.glob("app*.nthb"))) == 101
+    assert re.search(r"not recorded: 3 of python[0-9.]*: a family has 100 profiles at most", done.err), (
+        done.err
+    )
