@@ -27,6 +27,8 @@ else:
         "Result": "_agent",
         "__version__": "_version",
         "label": "_labels",
+        # What `%load_ext nthbyte` looks for in a notebook.
+        "load_ipython_extension": "_notebook",
         "start": "_session",
         "stop": "_session",
     }

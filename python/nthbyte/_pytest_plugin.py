@@ -1,12 +1,13 @@
-"""The plugin for pytest: its options, and nothing else until ``--nthbyte`` is given.
+"""The plugin for pytest: its options and markers, and nothing else until one of them is used.
 
 pytest imports this module in every run. So it imports nothing that pytest has not, and loads the rest of nthbyte
-only for ``--nthbyte``.
+only for ``--nthbyte``, or for a test with a limit.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 
@@ -14,9 +15,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+MARKERS = {
+    "limit_memory": "limit_memory(limit, current_thread_only=False): fail the test if more than that, such as "
+    '"24 MB", is in use at one time',
+    "limit_leaks": "limit_leaks(location_limit, filter_fn=None, current_thread_only=False): fail the test if one "
+    "place leaves more than that alive",
+    "limit_leaked_objects": "limit_leaked_objects(filter_fn=None): fail the test if it leaves objects alive",
+    "limit_allocated": "limit_allocated(limit, current_thread_only=False): fail the test if it allocates more than "
+    "that in all",
+}
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the options."""
+# What pytest-memray calls its plugin's object.
+_MEMRAY = "memray_manager"
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Adds the options. Those of pytest-memray are added unless it is installed, so that a project may switch."""
     group = parser.getgroup("nthbyte", "memory profile (nthbyte)")
     add = group.addoption
     add(
@@ -28,7 +42,39 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the profile's file (default: nthbyte-pytest.PID.nthb)",
     )
     add("--nthbyte-every", metavar="SIZE", help="mean distance between samples; 1 records every allocation")
+    add(
+        "--nthbyte-stacks",
+        metavar="N",
+        type=int,
+        help="frames of each stack, of a test that exceeds its limit",
+    )
     add("--nthbyte-top", metavar="N", type=int, help="tests in each table (default: 5; 0 for all)")
+    add(
+        "--nthbyte-estimate",
+        action="store_true",
+        help="judge limits by the samples of the whole run, at no cost, at the end",
+    )
+    if not _has_memray():
+        add(
+            "--memray",
+            action="store_true",
+            help="the same as --nthbyte, for projects that used pytest-memray",
+        )
+        add("--most-allocations", metavar="N", type=int, help="the same as --nthbyte-top")
+        add("--hide-memray-summary", action="store_true", help="show no tables")
+        add(
+            "--trace-python-allocators",
+            action="store_true",
+            help="limits count each small object, not the whole MiB that the interpreter takes for them",
+        )
+        add(
+            "--fail-on-increase",
+            action="store_true",
+            help="fail a test with limit_memory that uses more than in its last run",
+        )
+        parser.addini("verbosity_memray", "how much a test that exceeds limit_memory shows", default="auto")
+        for name in ("--memray-bin-path", "--memray-bin-prefix"):
+            add(name, help="not there: use --nthbyte-output")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -42,20 +88,62 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Starts it in a worker of xdist, which knows only now that it is one."""
+    """Declares the markers, and starts the recording in a worker of xdist."""
+    for line in MARKERS.values():
+        config.addinivalue_line("markers", line)
     options = config.option
+    for name in ("memray_bin_path", "memray_bin_prefix"):
+        if getattr(options, name, None) and not _has_memray():
+            flag = "--" + name.replace("_", "-")
+            raise pytest.UsageError(
+                f"{flag} is an option of pytest-memray: with nthbyte, use --nthbyte-output"
+            )
+    if options.nthbyte and getattr(options, "memray", False) and _has_memray():
+        raise pytest.UsageError("--nthbyte and --memray record the same memory: leave one of them out")
+    if options.nthbyte_estimate and not (options.nthbyte or getattr(options, "memray", False)):
+        raise pytest.UsageError("--nthbyte-estimate needs --nthbyte, which records the run")
     if is_on(options) and not config.pluginmanager.has_plugin("nthbyte_run"):
         _begin(config, options)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Loads the part that judges limits, if a test has one."""
+    config = session.config
+    manager = config.pluginmanager
+    names = set(MARKERS)
+    if manager.has_plugin(_MEMRAY):
+        if is_on(config.option):
+            # Two recordings of the same memory disturb each other.
+            manager.unregister(name=_MEMRAY)
+        else:
+            names = {"limit_allocated"}
+    limited = [item for item in session.items if any(name in item.keywords for name in names)]
+    if limited and not config.option.collectonly:
+        from nthbyte._pytest_limits import Limits, check
+
+        for item in limited:
+            check(item)
+        if not manager.has_plugin("nthbyte_limits"):
+            limits = Limits(config, manager.get_plugin("nthbyte_run"), limited, names)
+            manager.register(limits, "nthbyte_limits")
 
 
 def is_on(options: Any) -> bool:
     """Whether the run is recorded."""
     if any(getattr(options, name, False) for name in ("help", "version", "collectonly")):
         return False
-    return bool(options.nthbyte)
+    return bool(options.nthbyte or (getattr(options, "memray", False) and not _has_memray()))
 
 
 def _begin(config: pytest.Config, options: Any) -> None:
     from nthbyte._pytest_run import Run
 
     config.pluginmanager.register(Run(config, options), "nthbyte_run")
+
+
+def _has_memray() -> bool:
+    if "pytest_memray" in sys.modules:
+        return True
+    from importlib.util import find_spec
+
+    return find_spec("pytest_memray") is not None

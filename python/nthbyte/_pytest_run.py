@@ -22,7 +22,7 @@ from nthbyte._session import begin, configure, finish, is_running
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from typing import Any
+    from typing import Any, Callable
 
     from nthbyte._config import Config
 
@@ -54,12 +54,16 @@ class Run:
             raise pytest.UsageError(f"nthbyte: {text}") from None
         self.of_workers: list[dict[str, Any]] = []
         self.missing_workers: list[str] = []
-        self.verdicts: list[str] = []
+        self.estimated: dict[str, list[tuple[str, float]]] = {}
+        """The limits that are judged at the end, by test."""
+        self.is_recorded_alone: Callable[[pytest.Item], bool] = lambda _: False
+        self._verdicts: list[str] = []
 
     @pytest.hookimpl(hookwrapper=True, trylast=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, None, None]:
         """The test's work begins."""
-        self.recorder.resume()
+        if not self.is_recorded_alone(item):
+            self.recorder.resume()
         with self.recorder.at_work(item.nodeid, None):
             yield
 
@@ -107,11 +111,33 @@ class Run:
             self.of_workers.append(json.loads(text))
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """All fixtures are torn down."""
         self.recorder.finish()
+        told = {"marks": self.recorder.marks(), "estimated": self.estimated}
         if self.is_worker:
-            self.config.workeroutput["nthbyte"] = json.dumps(self.recorder.marks())  # type: ignore[attr-defined]
+            self.config.workeroutput["nthbyte"] = json.dumps(told)  # type: ignore[attr-defined]
+            return
+        for worker in self.of_workers:
+            self.estimated.update(worker["estimated"])
+        if self.estimated:
+            has_failed, self._verdicts = judged(self.estimated, self._rows())
+            if has_failed and session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """The figures of all tests."""
+        done = subprocess.run(
+            [COMMAND, "tests", self.write_marks(), "--json"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            self._verdicts.append(done.stderr.strip())
+            return []
+        rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
+        return rows
 
     def pytest_unconfigure(self) -> None:
         """Ends the recording where there was nothing to run."""
@@ -140,7 +166,7 @@ class Run:
             for line in (done.stdout or done.stderr).splitlines():
                 write(line)
             write("")
-        for line in self.verdicts:
+        for line in self._verdicts:
             write(line)
         for name in self.missing_workers:
             write(f"nthbyte: worker {name} has ended early: its tests are in no table")
@@ -156,7 +182,7 @@ class Run:
 
     def write_marks(self) -> str:
         """Writes the file that says what ran when, for all processes of the run. Returns its path."""
-        marks = joined([self.recorder.marks(), *self.of_workers])
+        marks = joined([self.recorder.marks(), *(worker["marks"] for worker in self.of_workers)])
         path = marks_path(self.recorder.first_path)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(marks, file)
@@ -299,6 +325,37 @@ def joined(all_marks: list[dict[str, Any]]) -> dict[str, Any]:
         "recordings": recordings,
         "measured": measured,
     }
+
+
+def show(size: float) -> str:
+    """A size as pytest-memray writes it: ``24.0MiB``."""
+    for unit in ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "Zi"):
+        if abs(size) < 1024:
+            return f"{size:.1f}{unit}B"
+        size /= 1024
+    return f"{size:.1f}YiB"
+
+
+# The figure that a limit is about.
+_FIGURES = {"limit_memory": "peak", "limit_allocated": "allocated"}
+
+
+def judged(limits: dict[str, list[tuple[str, float]]], rows: list[dict[str, Any]]) -> tuple[bool, list[str]]:
+    """Whether a test surely exceeds its limit, and a line for each that does or may."""
+    lines = []
+    has_failed = False
+    by_name = {row["name"]: row for row in rows if "scope" not in row}
+    for name, of_test in limits.items():
+        for marker, limit in of_test:
+            figure = by_name.get(name, {}).get(_FIGURES[marker])
+            if figure is None or figure["high"] < limit:
+                continue
+            is_sure = figure["low"] >= limit
+            has_failed |= is_sure
+            word = "exceeds" if is_sure else "may exceed"
+            between = f"{show(figure['low'])} to {show(figure['high'])}"
+            lines.append(f"nthbyte: {name} {word} its {marker} of {show(limit)}: {between}")
+    return has_failed, lines
 
 
 def marks_path(profile: str) -> str:

@@ -3,8 +3,8 @@
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::model::{Lifetime, Profile, Sample, SamplingId};
 use nthbyte_profile::synthetic::{self, Synthetic};
-use nthbyte_profile::{Distances, Meta, Method, Source};
-use nthbyte_report::suite::{Builder, Owner, Recording};
+use nthbyte_profile::{Distances, Meta, Method, Reader, Source};
+use nthbyte_report::suite::{Builder, Conditions, Exact, Owner, Recording};
 use proptest::prelude::*;
 
 /// A profile in which each object is recorded: size, time of its allocation, time of its free.
@@ -85,6 +85,26 @@ fn what_a_fixture_leaves_is_unknown_before_it_is_torn_down() {
 }
 
 proptest! {
+    /// A test that was recorded by itself: its figures are those of the events, in their order.
+    #[test]
+    fn a_test_alone_has_the_figures_of_its_events(seed in 0_u64..1000) {
+        let made_up = Synthetic { samples: 300, seed, distances: Distances::Every, ..Synthetic::default() };
+        let bytes = made_up.bytes();
+        let profile = Profile::read(&bytes[..]).expect("a profile");
+        let again = Reader::from_reader(&bytes[..]).expect("a profile");
+        let exact = Exact::of(&profile, again, &Conditions::default()).expect("readable");
+        let sizes = |keep: &dyn Fn(&Sample) -> bool| -> u64 {
+            profile.samples.iter().filter(keep).map(|sample| sample.shape.size).sum()
+        };
+        prop_assert_eq!(exact.allocated, sizes(&|_| true));
+        prop_assert_eq!(exact.left, sizes(&|sample| sample.freed.is_none()));
+        prop_assert!(exact.left <= exact.peak && exact.peak <= exact.allocated);
+        prop_assert_eq!(exact.at_peak.iter().map(|of| of.bytes).sum::<u64>(), exact.peak);
+        // At no time of the file's clock is more alive than the peak, but for what was freed at the same time.
+        let alive = |at: Nanos| sizes(&|sample| sample.time <= at && sample.freed.is_none_or(|freed| freed > at));
+        prop_assert!(profile.samples.iter().all(|sample| alive(sample.time) <= exact.peak));
+    }
+
     /// Every sample has one owner: rows, and what was outside of them, add up to the whole. Marks of a file that somebody has
     /// changed do no harm.
     #[test]

@@ -8,6 +8,7 @@ mod flamegraph;
 mod import;
 mod leaks;
 pub mod meant;
+mod measure_test;
 mod memory;
 mod merge;
 mod summary;
@@ -52,6 +53,9 @@ pub enum Command {
     Import(import::Arguments),
     /// Say what works here, or in a running process, and what prevents the rest.
     Check(elsewhere::Words),
+    /// What the plugin for pytest asks of a test with a limit.
+    #[command(hide = true)]
+    MeasureTest(measure_test::Arguments),
     /// Find the fastest size of PyPy's nursery for a program (PyPy only).
     Tune(elsewhere::Words),
 }
@@ -78,6 +82,7 @@ impl Command {
             Self::Export(arguments) => arguments.run(),
             Self::Merge(arguments) => arguments.run(),
             Self::Import(arguments) => arguments.run(),
+            Self::MeasureTest(arguments) => arguments.run(),
         }?;
         Ok(ExitCode::SUCCESS)
     }

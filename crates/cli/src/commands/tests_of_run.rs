@@ -42,6 +42,9 @@ impl Arguments {
             let profile = profile.with_context(|| format!("cannot read {}", path.display()))?;
             builder.add(recording, &profile);
         }
+        for measured in &marks.measured {
+            builder.add_measured(measured);
+        }
         let suite = builder.finish();
         Output::Standard.write(|out| {
             if self.json {

@@ -20,6 +20,17 @@ pub struct Profiles {
     /// Also the profiles of the processes that this program started, if there are any: app.1235.nthb beside app.nthb.
     #[arg(long)]
     all: bool,
+    /// A file, and the name that is shown in its place: for cells of a notebook.
+    #[arg(long = "file-name", value_name = "FILE=NAME", value_parser = file_name, hide = true)]
+    file_names: Vec<FileName>,
+}
+
+/// A file's name in the profile, and the one that is shown.
+type FileName = (String, String);
+
+fn file_name(text: &str) -> Result<FileName, String> {
+    let (file, name) = text.rsplit_once('=').ok_or("write FILE=NAME")?;
+    Ok((file.to_owned(), name.to_owned()))
 }
 
 impl Profiles {
@@ -78,7 +89,10 @@ impl Profiles {
         } else {
             self.paths.clone()
         };
-        Ok(Inputs { paths })
+        Ok(Inputs {
+            paths,
+            file_names: self.file_names.clone(),
+        })
     }
 }
 
@@ -101,12 +115,17 @@ pub fn runs(paths: &[PathBuf], all: bool) -> Result<Vec<Inputs>> {
     } else {
         family::runs(paths)?
     };
-    Ok(runs.into_iter().map(|paths| Inputs { paths }).collect())
+    let inputs = |paths| Inputs {
+        paths,
+        file_names: Vec::new(),
+    };
+    Ok(runs.into_iter().map(inputs).collect())
 }
 
 /// The files that a command reads as one profile.
 pub struct Inputs {
     paths: Vec<PathBuf>,
+    file_names: Vec<FileName>,
 }
 
 impl Inputs {
@@ -122,12 +141,18 @@ impl Inputs {
     pub(super) fn read(&self) -> Result<Profile> {
         let progress = Progress::bytes("reading");
         let at = |done, total| progress.at(done, total);
-        match &self.paths[..] {
+        let mut profile = match &self.paths[..] {
             [path] => Profile::load_with(path, at)
                 .map_err(anyhow::Error::from)
-                .with_context(|| format!("cannot read {}", path.display())),
-            paths => Ok(Profile::load_all(paths, at)?),
+                .with_context(|| format!("cannot read {}", path.display()))?,
+            paths => Profile::load_all(paths, at)?,
+        };
+        for (file, name) in &self.file_names {
+            let functions = profile.functions.iter_mut();
+            let of_file = functions.filter(|function| function.file == *file);
+            of_file.for_each(|function| function.file.clone_from(name));
         }
+        Ok(profile)
     }
 
     /// If a part of them is damaged, prints one line about it on stderr.
@@ -154,7 +179,10 @@ impl Inputs {
     /// Each of them by itself.
     pub fn each(&self) -> impl Iterator<Item = Self> {
         let paths = self.paths.iter().cloned();
-        paths.map(|path| Self { paths: vec![path] })
+        paths.map(|path| Self {
+            paths: vec![path],
+            file_names: self.file_names.clone(),
+        })
     }
 
     /// Makes sure that writing destroys nothing: see [`Output::protect`].

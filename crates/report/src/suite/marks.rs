@@ -15,6 +15,26 @@ pub struct Marks {
     pub owners: Vec<Owner>,
     /// The profiles, in the order in which they began.
     pub recordings: Vec<Recording>,
+    /// Tests that were recorded by themselves, with every allocation.
+    #[serde(default)]
+    pub measured: Vec<Measured>,
+}
+
+/// The figures of a test that was recorded by itself, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Measured {
+    /// Its number among the owners.
+    pub owner: u32,
+    /// How long it ran, in nanoseconds.
+    pub duration_nanos: u64,
+    /// As in [`super::Exact`].
+    pub allocated: u64,
+    /// As there.
+    pub allocations: u64,
+    /// As there, with each small object; missing if it is not known.
+    pub peak: Option<u64>,
+    /// As there.
+    pub left: Option<u64>,
 }
 
 /// A test, or a fixture that several tests share.

@@ -7,6 +7,7 @@
 //! The peak of a row is found with one half of its samples, and is the estimate of the other half: see
 //! [`nthbyte_profile::Halves`].
 
+mod exact;
 mod marks;
 mod render;
 
@@ -23,8 +24,9 @@ use crate::leaks::Frames;
 use crate::periods;
 use crate::selection::lifetimes_are_known;
 
+pub use exact::{Conditions, Exact, OfStack, TestFunction};
 use marks::Turns;
-pub use marks::{Marks, Owner, Recording, VERSION};
+pub use marks::{Marks, Measured, Owner, Recording, VERSION};
 
 /// A place in the source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -91,6 +93,8 @@ struct Sums {
     /// The longest period under which it may have been missed.
     heaviest: f64,
     is_sampled: bool,
+    /// Whether it was recorded by itself, and that is all that was seen of it.
+    is_measured: bool,
     left_by: HashMap<Option<Origin>, f64, RandomState>,
 }
 
@@ -134,6 +138,10 @@ impl Builder {
         for (owner, from, to) in turns.each(profile.end) {
             let sums = owner.map_or(&mut self.outside, |owner| &mut self.sums[owner]);
             sums.duration += to.0 - from.0;
+            if from > profile.end {
+                // The recording is interrupted, and the marks go on.
+                continue;
+            }
             sums.heaviest = sums.heaviest.max(heaviest);
             sums.is_sampled |= !is_exact;
             let is_finished = owner.is_none_or(|owner| {
@@ -186,6 +194,31 @@ impl Builder {
         }
     }
 
+    /// Adds what is known of a test that was recorded by itself, in no profile that is added.
+    pub fn add_measured(&mut self, measured: &Measured) {
+        let Some(sums) = self.sums.get_mut(measured.owner as usize) else {
+            return;
+        };
+        let certain = |bytes: u64| Moments {
+            estimate: bytes as f64,
+            seen: bytes as f64,
+            ..Moments::default()
+        };
+        sums.duration += measured.duration_nanos;
+        sums.is_measured = true;
+        sums.all.bytes.add(&certain(measured.allocated));
+        sums.all.allocations.add(&certain(measured.allocations));
+        if let Some(left) = measured.left {
+            sums.left.add(&certain(left));
+            sums.left_is_known.get_or_insert(true);
+        }
+        if let Some(peak) = measured.peak.map(|peak| Estimate::exact(peak as f64))
+            && sums.peak.is_none_or(|most| peak.estimate > most.estimate)
+        {
+            sums.peak = Some(peak);
+        }
+    }
+
     /// The sums of all profiles.
     #[must_use]
     pub fn finish(self) -> Suite {
@@ -217,7 +250,9 @@ impl Sums {
         }
     }
 
-    fn row(self, owner: Owner) -> Row {
+    fn row(mut self, owner: Owner) -> Row {
+        // Of what its fixtures allocated before, no sample was taken: next to what is known of the test, that is nothing.
+        self.is_sampled &= !(self.is_measured && self.all.samples == 0);
         let left = self
             .left_is_known
             .unwrap_or(false)

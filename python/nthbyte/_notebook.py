@@ -1,0 +1,255 @@
+"""``%load_ext nthbyte``: records a cell of a notebook, and shows its page below it.
+
+The magics are ``%%nthbyte`` and ``%nthbyte_memory``. Files of cells have the names that a notebook shows: ``In [7]``.
+"""
+
+from __future__ import annotations
+
+import gc
+import html
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+
+from nthbyte._agent import Error
+from nthbyte._session import begin, configure, finish
+from nthbyte._variables import held, holdings, resident_set
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_COMMAND = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "nthbyte")
+
+# Lines of code, and variables, that the text names, and the bytes of the smallest of them.
+_LINES = 5
+_SMALLEST = 64 << 10
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Adds the magics to a shell of IPython."""
+    magics = Magics(shell)
+    shell.register_magic_function(magics.record, "cell", "nthbyte")
+    shell.register_magic_function(magics.memory, "line", "nthbyte_memory")
+
+
+class Magics:
+    """The magics of one shell."""
+
+    def __init__(self, shell: Any):
+        self._shell = shell
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._number = 0
+        self._this = ""
+
+    def record(self, line: str, cell: str) -> None:
+        """Runs the cell under nthbyte, says what it allocated, and shows the page.
+
+        %%nthbyte [--every SIZE] [--cpu] [--native-frames] [--no-page] [--height PIXELS] [-o FILE]
+        """
+        options = _options(line)
+        if options is None:
+            return
+        shell = self._shell
+        cells = getattr(shell.compile, "_filename_map", {})
+        # The cell that the magic is in has the highest number.
+        self._this = max(cells, key=cells.__getitem__, default="")
+        number = cells.get(self._this)
+        # Not the values: a cell that runs again may free its old ones.
+        before = {name: id(value) for name, value in shell.user_ns.items()}
+        try:
+            path = self._recorded(cell, number, options)
+        except (Error, ValueError) as error:
+            print(f"nthbyte: {error}")
+            return
+        changed = {
+            name: value
+            for name, value in shell.user_ns.items()
+            if not name.startswith("_") and before.get(name) != id(value)
+        }
+        self._show(path, options, changed)
+
+    def _recorded(self, cell: str, number: int | None, options: Any) -> str:
+        """Runs the code of a cell, and returns its profile's path."""
+        from nthbyte._options import OPTIONS
+
+        settings: dict[str, Any] = {option.name: option.default for option in OPTIONS if option.is_argument}
+        for name in ("every", "cpu", "native_frames"):
+            settings[name] = getattr(options, name)
+        title = "a cell" if number is None else f"In [{number}]"
+        begin(configure(options.output or self._temporary(), settings, [title]))
+        try:
+            self._run(cell, number)
+            # What only waits for the collector is not left.
+            gc.collect()
+        finally:
+            result = finish()
+        return result.path
+
+    def _run(self, cell: str, number: int | None) -> None:
+        """Runs the code of a cell, with a comment for the line of the magic: so its lines keep their numbers."""
+        compiler = self._shell.compile
+        cache = compiler.cache
+
+        def cache_of_this(code: str, _: int = 0, raw_code: str | None = None) -> Any:
+            # The shell counts one cell more by now, and would show its lines as that one's.
+            return cache(code, number, raw_code)
+
+        if number is not None:
+            compiler.cache = cache_of_this
+        try:
+            self._shell.run_cell(f"# %%nthbyte\n{cell}", store_history=False)
+        finally:
+            vars(compiler).pop("cache", None)
+
+    def _show(self, path: str, options: Any, changed: dict[str, Any]) -> None:
+        names = [word for pair in self._cells() for word in ("--file-name", "=".join(pair))]
+        ends = _ask("summary", path, "--by", "line", "--json", "--at", "end", *names)
+        # PyPy does not say what was alive.
+        is_known = not isinstance(ends, str) and "alive" in ends["all"]
+        peak = _ask("summary", path, "--by", "line", "--json", "--at", "peak", *names) if is_known else ends
+        if isinstance(ends, str) or isinstance(peak, str):
+            print(f"nthbyte: {ends if isinstance(ends, str) else peak}")
+            return
+        name = dict(self._cells()).get(self._last(), "")
+        print(text(ends, peak, name))
+        for line in self._of_variables(changed):
+            print(line)
+        if options.output is not None:
+            print(f"Profile: {path}")
+        if options.page:
+            done = subprocess.run(
+                [_COMMAND, "flamegraph", path, "-o", "-", *names],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+            )
+            if done.returncode:
+                print(done.stderr.strip())
+                return
+            from IPython.display import display
+
+            display(Page(done.stdout, options.height))
+
+    def memory(self, line: str) -> None:
+        """Says what the memory of the kernel is, and which variables of the notebook hold how much of it.
+
+        %nthbyte_memory [N]
+        """
+        most = int(line) if line.strip().isdecimal() else 15
+        hidden = set(getattr(self._shell, "user_ns_hidden", ()))
+        names = {
+            name: value
+            for name, value in self._shell.user_ns.items()
+            if not name.startswith("_") and name not in hidden
+        }
+        print(f"The kernel has {_bytes(resident_set())} of memory (RSS).")
+        print(held(names, most, _bytes))
+
+    def _last(self) -> str:
+        """The file of the code that ran last."""
+        cells = getattr(self._shell.compile, "_filename_map", {})
+        number = cells.get(self._this)
+        return next((file for file in cells if cells[file] == number and file != self._this), "")
+
+    def _of_variables(self, changed: dict[str, Any]) -> list[str]:
+        """What the variables that a cell has set hold."""
+        found, _ = holdings(changed)
+        large = [one for one in found if one.alone >= _SMALLEST]
+        return [f"  {one.name:<12} holds {_bytes(one.alone)} ({one.kind})" for one in large[:_LINES]]
+
+    def _cells(self) -> list[tuple[str, str]]:
+        """The files of the cells that have run, and the names that the notebook shows for them."""
+        numbers = getattr(self._shell.compile, "_filename_map", {})
+        # The file with the call of a magic is none that a reader knows.
+        return [(file, f"In [{number}]") for file, number in numbers.items() if file != self._this]
+
+    def _temporary(self) -> str:
+        if self._folder is None:
+            # It is removed when the kernel ends.
+            self._folder = tempfile.TemporaryDirectory(prefix="nthbyte-")
+        self._number += 1
+        return os.path.join(self._folder.name, f"cell-{self._number}.nthb")
+
+
+class Page:
+    """A page as the output of a cell: a frame that has all of it in itself, so it works in an exported notebook too."""
+
+    def __init__(self, page: str, height: int):
+        self._page = page
+        self._height = height
+
+    def __repr__(self) -> str:
+        return "<the page of nthbyte>"
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe srcdoc="{html.escape(self._page, quote=True)}" '
+            f'style="width: 100%; height: {self._height}px; border: 0"></iframe>'
+        )
+
+
+def _options(line: str) -> Any:
+    """The options of the magic; None if they are wrong, which is said."""
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="%%nthbyte", exit_on_error=False)
+    parser.add_argument("--every", metavar="SIZE", help="mean distance between samples; 1 records everything")
+    parser.add_argument("--cpu", action="store_const", const=True, help="also take time samples")
+    parser.add_argument("--native-frames", action="store_true", help="with the frames of C, C++ and Rust")
+    parser.add_argument("--no-page", dest="page", action="store_false", help="show the text only")
+    parser.add_argument("--height", type=int, default=640, help="of the page, in pixels (default: 640)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="keep the profile in this file")
+    try:
+        return parser.parse_args(shlex.split(line))
+    except (argparse.ArgumentError, ValueError) as error:
+        print(f"nthbyte: {error}")
+    except SystemExit:
+        # It has printed its help, or what is wrong.
+        pass
+    return None
+
+
+def _ask(command: str, *words: str) -> Any:
+    """A report as data; a text if there is none."""
+    done = subprocess.run(
+        [_COMMAND, command, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    return done.stderr.strip() if done.returncode else json.loads(done.stdout)
+
+
+def text(ends: dict[str, Any], peak: dict[str, Any], cell: str) -> str:
+    """What a cell did, in a few lines. ``cell``: its name, as its lines have it."""
+    parts = [f"{_estimate(ends['all']['bytes'])} allocated"]
+    if "alive" in peak["all"]:
+        parts.append(f"{_estimate(peak['all']['alive'])} at most at one time")
+        parts.append(f"{_estimate(ends['all']['alive'])} left alive")
+    lines = [f"{' · '.join(parts)} · {ends['duration_nanos'] / 1e9:.3g} s"]
+    left: dict[int, dict[str, float]] = {}
+    for row in ends["rows"]:
+        if row["file"] == cell and row.get("total_alive", {}).get("estimate", 0) >= _SMALLEST:
+            # A function in a line is a row of its own, and a part of the line.
+            most = left.setdefault(row["line"], row["total_alive"])
+            if row["total_alive"]["estimate"] > most["estimate"]:
+                left[row["line"]] = row["total_alive"]
+    ranked = sorted(left.items(), key=lambda item: -item[1]["estimate"])
+    for line, alive in ranked[:_LINES]:
+        lines.append(f"  {f'{cell}:{line}':<12} left {_estimate(alive)} alive")
+    return "\n".join(lines)
+
+
+def _estimate(of: dict[str, float]) -> str:
+    shown = _bytes(of["estimate"])
+    if of["low"] == of["high"]:
+        return shown
+    return f"{shown} ({_bytes(of['low'])} to {_bytes(of['high'])})"
+
+
+def _bytes(size: float) -> str:
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while abs(size) >= 999.5 and len(units) > 1:
+        size /= 1024
+        units.pop(0)
+    return f"{size:.0f} {units[0]}" if units[0] == "B" or size >= 99.5 else f"{size:.3g} {units[0]}"

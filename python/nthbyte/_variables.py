@@ -1,0 +1,105 @@
+"""What the variables of a notebook hold: a walk over the objects that each of them leads to.
+
+Sizes are those of ``sys.getsizeof``, which libraries such as NumPy and pandas answer with their buffers. A module, a
+class and a function belong to no variable. The walk ends after a number of objects, and says so.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Callable
+
+# Objects that the walk looks at: some seconds.
+_MOST_OBJECTS = 3_000_000
+
+_LEFT_OUT = (
+    types.ModuleType,
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.FrameType,
+    types.CodeType,
+)
+
+# The owner of what several variables lead to.
+_SHARED = -1
+
+
+class Holding:
+    """What a variable leads to."""
+
+    def __init__(self, name: str, value: object):
+        self.name = name
+        self.kind = type(value).__name__
+        self.alone = 0
+        """Bytes that no other variable leads to: what `del` frees."""
+        self.shared = 0
+        """Bytes that others lead to as well."""
+
+
+def holdings(names: Mapping[str, object]) -> tuple[list[Holding], bool]:
+    """What each variable holds, the one with most first, and whether that is all."""
+    found = [Holding(name, value) for name, value in names.items()]
+    owners: dict[int, int] = {}
+    reached: list[set[int]] = []
+    sizes: dict[int, int] = {}
+    # What the walk itself makes is alive meanwhile, and in none of the variables.
+    left = _MOST_OBJECTS
+    for number, value in enumerate(names.values()):
+        seen: set[int] = set()
+        waiting = [value]
+        while waiting and left > 0:
+            one = waiting.pop()
+            key = id(one)
+            if key in seen or isinstance(one, _LEFT_OUT) or one is names:
+                continue
+            seen.add(key)
+            left -= 1
+            if key not in sizes:
+                try:
+                    sizes[key] = sys.getsizeof(one)
+                except Exception:
+                    # A class of its own may answer anything.
+                    sizes[key] = 0
+            owners[key] = number if owners.get(key, number) == number else _SHARED
+            waiting.extend(gc.get_referents(one))
+        reached.append(seen)
+    for number, seen in enumerate(reached):
+        for key in seen:
+            if owners[key] == number:
+                found[number].alone += sizes[key]
+            else:
+                found[number].shared += sizes[key]
+    found.sort(key=lambda one: (-one.alone, -one.shared))
+    return found, left > 0
+
+
+def held(names: Mapping[str, object], most: int, show: Callable[[float], str]) -> str:
+    """A table of what variables hold, with so many rows."""
+    found, is_all = holdings(names)
+    rows = [
+        (show(one.alone), show(one.shared), one.name, one.kind) for one in found if one.alone or one.shared
+    ]
+    lines = [f"{'holds':>10} {'with others':>12}  variable"]
+    lines += [f"{alone:>10} {shared:>12}  {name} ({kind})" for alone, shared, name, kind in rows[:most]]
+    if len(rows) > most:
+        lines.append(f"… and {len(rows) - most} more")
+    if not is_all:
+        lines.append(f"Only {_MOST_OBJECTS:,} objects were looked at: the figures are too low.")
+    return "\n".join(lines)
+
+
+def resident_set() -> int:
+    """The bytes of this process that are in memory."""
+    with open("/proc/self/statm") as file:
+        pages = int(file.read().split()[1])
+    import mmap
+
+    return pages * mmap.PAGESIZE

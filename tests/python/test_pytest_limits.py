@@ -1,0 +1,157 @@
+"""Limits of tests: what fails, by how much, and with which words."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+# The header of a bytes object, and the zero at its end.
+HEADER = sys.getsizeof(b"")
+
+SUITE = f"""
+import threading
+
+import pytest
+
+KEPT = []
+
+def block(size):
+    return bytes(size - {HEADER})
+
+@pytest.mark.limit_memory("2 KB")
+def test_memory_below():
+    block(2047)
+    block(2047)
+
+@pytest.mark.limit_memory("2 KB")
+def test_memory_at():
+    block(2048)
+
+@pytest.mark.limit_memory("2 KB", current_thread_only=True)
+def test_memory_of_this_thread():
+    thread = threading.Thread(target=lambda: block(5000))
+    thread.start()
+    thread.join()
+
+@pytest.mark.limit_memory("100 KB")
+def test_small_below_an_arena():
+    small = [i + 0.5 for i in range(10_000)]
+
+@pytest.mark.limit_memory("3 MB")
+def test_small_of_arenas():
+    small = [(i,) for i in range(100_000)]
+
+@pytest.mark.limit_allocated("20 KB")
+def test_allocated():
+    for _ in range(10):
+        block(2048)
+
+@pytest.mark.limit_leaks("5 KB")
+def test_leaks_below():
+    KEPT.append(block(5119))
+
+@pytest.mark.limit_leaks("5KB")
+def test_leaks():
+    KEPT.extend([block(1024) for _ in range(5)])
+
+@pytest.mark.limit_leaks("5 KB", filter_fn=lambda stack: stack.frames[0].function != "block")
+def test_leaks_where_they_may():
+    KEPT.append(block(9000))
+
+class Node:
+    pass
+
+@pytest.mark.limit_leaked_objects
+def test_objects():
+    KEPT.append(Node())
+
+@pytest.mark.limit_leaked_objects(filter_fn=lambda one: not isinstance(one, Node))
+def test_objects_that_may_stay():
+    KEPT.append(Node())
+
+@pytest.mark.limit_leaked_objects
+def test_objects_in_a_circle():
+    node = Node()
+    node.self = node
+
+@pytest.mark.limit_memory("1 B")
+def test_failing():
+    data = block(100)
+    raise KeyError("its own")
+
+def test_unlimited():
+    KEPT.append(block(50_000))
+"""
+
+# What fails, and why.
+SAID = {
+    "test_memory_at": "Test was limited to 2.0KiB but allocated 2.0KiB",
+    "test_small_of_arenas": "Test was limited to 3.0MiB but allocated *MiB",
+    "test_allocated": "Test was limited to allocate 20.0KiB in all but allocated 20.*KiB",
+    "test_leaks": "Test was allowed to leak 5.0KiB per location but at least one location leaked more",
+    "test_objects": "Test leaked 1 objects",
+    "test_failing": "KeyError: 'its own'",
+}
+
+
+@pytest.mark.parametrize("options", [[], ["--nthbyte"]], ids=["alone", "in a recorded run"])
+def test_limits_are_exact(options: list[str], pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(SUITE)
+    run = pytester.runpytest("-v", *options)
+    lines = [line for line in run.outlines if line.startswith(("FAILED", "MEMORY PROBLEMS"))]
+    assert {line.partition("::")[2].partition(" ")[0] for line in lines} == set(SAID)
+    for name, words in SAID.items():
+        run.stdout.fnmatch_lines([f"* {name} *", *([] if name == "test_failing" else [f"*{words}"])])
+    run.stdout.fnmatch_lines(
+        ["*List of allocations:", "    - 2.0KiB allocated here:", "        block:*.py:8"]
+    )
+    if options:
+        # The test has its figures in the table, too.
+        run.stdout.fnmatch_lines(["Left alive at the end", "*test_*::test_leaks*"])
+
+
+def test_what_limits_of_another_kind_say(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(SUITE)
+    whole = pytester.runpytest("--memray", "--trace-python-allocators", "-k", "small")
+    whole.assert_outcomes(failed=2)
+    estimated = pytester.runpytest("--nthbyte", "--nthbyte-estimate", "-k", "small_of_arenas or allocated")
+    # Not the test fails, but the run.
+    estimated.assert_outcomes(passed=2)
+    assert estimated.ret == pytest.ExitCode.TESTS_FAILED
+    estimated.stdout.fnmatch_lines(
+        ["nthbyte: *test_small_of_arenas exceeds its limit_memory of 3.0MiB: * to *"]
+    )
+    pytester.makepyfile(
+        test_two="""
+        import pytest
+
+        @pytest.mark.limit_leaks("1 MB")
+        @pytest.mark.limit_memory("1 MB")
+        def test_two():
+            pass
+        """
+    )
+    pytester.runpytest("test_two.py").stdout.fnmatch_lines(
+        ["*Only one Memray marker can be applied to each test*"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("marker", "said"),
+    [
+        ('limit_memory("24 pages")', "Invalid memory size format: 24 pages; write *"),
+        ("limit_memory(24)", "Invalid memory size format: 24; write *"),
+        ("limit_leaks()", 'it takes one size, such as "24 MB"'),
+        ('limit_allocated("1 MB", filter_fn=None)', "it has no filter_fn"),
+    ],
+)
+def test_a_wrong_limit_is_said_before_any_test_runs(
+    marker: str, said: str, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(f"import pytest\n\n@pytest.mark.{marker}\ndef test_one(): pass")
+    run = pytester.runpytest()
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    run.stderr.fnmatch_lines([f"ERROR: *::test_one: {marker.partition('(')[0]}: {said}"])
