@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nthbyte._agent import Error, Result
     from nthbyte._labels import label
-    from nthbyte._session import Profiler, start, stop
+    from nthbyte._session import Profiler, snapshot, start, stop
     from nthbyte._version import __version__
 else:
     # Imported at their first use, because ``nthbyte run`` installs its heap before it imports the other modules.
@@ -29,6 +29,7 @@ else:
         "label": "_labels",
         # What `%load_ext nthbyte` looks for in a notebook.
         "load_ipython_extension": "_notebook",
+        "snapshot": "_session",
         "start": "_session",
         "stop": "_session",
     }
@@ -44,4 +45,4 @@ else:
         return sorted({*globals(), *__all__})
 
 
-__all__ = ["Error", "Profiler", "Result", "__version__", "label", "start", "stop"]
+__all__ = ["Error", "Profiler", "Result", "__version__", "label", "snapshot", "start", "stop"]

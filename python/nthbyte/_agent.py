@@ -246,6 +246,15 @@ class Agent:
         """Waits until the profile has all that was recorded, for some seconds at most. Returns whether it has."""
         return self._native.flush() is not None
 
+    def snapshot(self, force: bool) -> str | None:
+        """Takes a snapshot of who holds what. Returns why there is none; with ``force``, costs are no reason."""
+        problem: str | None = self._native.snapshot(force)
+        return problem
+
+    def snapshot_seconds(self) -> float:
+        """The CPU time of the processes that have taken snapshots: the kernel counts it as that of ended children."""
+        return int(self._native.snapshot_nanos()) / 1e9
+
     def stop(self) -> Result:
         """Stops the session and returns what it recorded. Raises Error if none is running."""
         answer = self._native.stop()

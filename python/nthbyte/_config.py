@@ -30,6 +30,10 @@ class Config(TypedDict):
     """Whether samples of native memory and time samples have the frames of native code."""
     huge_pages: str
     """``thp``, ``hugetlb`` or ``off``."""
+    holders: str
+    """Whether snapshots of who holds what are taken: ``auto``, ``always`` or ``never``."""
+    no_names: bool
+    """Whether they leave out the keys of dictionaries."""
     command: list[str]
     """The program and its arguments."""
     executable: str

@@ -9,7 +9,7 @@ import sys
 import time
 
 from nthbyte import _session
-from nthbyte._agent import Error
+from nthbyte._agent import Error, load
 from nthbyte._family import MOST_PROFILES, left_out
 from nthbyte._session import finish
 
@@ -129,9 +129,9 @@ def quoted(path: str) -> str:
 
 
 def _cpu_seconds_of_children() -> float:
-    """The CPU time of the processes that this one has started: of those that it has waited for, and of the others."""
+    """The CPU time of the processes that the program has started, whether it has waited for them or not."""
     times = os.times()
-    seconds = times.children_user + times.children_system
+    seconds = times.children_user + times.children_system - load().snapshot_seconds()
     try:
         for thread in os.listdir("/proc/self/task"):
             with open(f"/proc/self/task/{thread}/children", "rb") as file:

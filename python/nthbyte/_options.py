@@ -250,6 +250,21 @@ OPTIONS = (
         is_argument=False,
     ),
     Option(
+        "holders",
+        "look at who holds what is alive, in a copy of the process at the end and at nthbyte.snapshot(). It is done "
+        "where 1 % of the program's CPU time pays for it; --holders does it whatever it costs, and --no-holders never",
+        check=_switch("--holders"),
+        interpreters=("cpython",),
+        has_opposite=True,
+    ),
+    Option(
+        "names",
+        "leave the keys of dictionaries, which are the program's data, out of what --holders records",
+        default=True,
+        check=_switch("--no-names"),
+        interpreters=("cpython",),
+    ),
+    Option(
         "start_after",
         "begin to record when the program has run for TIME: 60s, 1.5min, 500ms",
         placeholder="TIME",

@@ -24,6 +24,7 @@ from nthbyte._agent import (
     as_utf8,
     claim_request,
     from_utf8,
+    interpreter,
     read_mark,
     read_result,
     to_json,
@@ -137,6 +138,14 @@ class PyPyAgent(Agent):
     def free_name(self, path: str) -> str:
         """See :meth:`Agent.free_name`."""
         return from_utf8(self._library.free_name(as_utf8(path)))
+
+    def snapshot(self, force: bool) -> str | None:
+        """See :meth:`Agent.snapshot`."""
+        raise Error(f"there are no snapshots on {interpreter()}: they work on CPython only")
+
+    def snapshot_seconds(self) -> float:
+        """See :meth:`Agent.snapshot_seconds`."""
+        return 0.0
 
     def has_profile(self) -> bool:
         """Whether this process has a profile. The child of a fork has none before its first recording."""

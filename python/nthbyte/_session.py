@@ -69,6 +69,8 @@ def start(
     native: bool | None = None,
     native_frames: bool = False,
     huge_pages: str = "thp",
+    holders: bool | None = None,
+    names: bool = True,
 ) -> None:
     """Starts recording the allocations of all threads of this process into the file ``output``.
 
@@ -88,6 +90,9 @@ def start(
     native_frames: the same, with the frames of C, C++ and Rust code in the stacks of native memory and of time samples.
         CPython only.
     huge_pages: memory pages of the object heap: ``"thp"``, ``"hugetlb"`` or ``"off"``. CPython only.
+    holders: whether to look at who holds what is alive, in a copy of the process, when the recording ends and at
+        :func:`snapshot`. By default it is done where 1 % of the program's CPU time pays for it. CPython only.
+    names: whether what ``holders`` records has the keys of dictionaries, which are the program's data. CPython only.
 
     The session ends with :func:`stop`, or when the process exits. One thread may start it and another
     may stop it. Each process that this one forks writes a profile of its own, with the process's number
@@ -97,7 +102,7 @@ def start(
     missing where no recording runs. Raises Error if the file cannot be written, if this interpreter is not
     supported, or if a signal handler calls it while a session is being started or stopped.
     """
-    arguments = _arguments(force, every, fixed, seed, cpu, native, native_frames, huge_pages)
+    arguments = _arguments(force, every, fixed, seed, cpu, native, native_frames, huge_pages, holders, names)
     part = _begin_and_warn(output, _configure(output, arguments), force)
     if part is not None:
         _started.append(part)
@@ -163,6 +168,22 @@ def stop() -> Result:
     """
     _refuse_to_interrupt()
     return _end_part(_started.pop()) if _started else finish()
+
+
+def snapshot(*, force: bool = False) -> str | None:
+    """Looks at who holds what is alive, in a copy of the process, while the program goes on.
+
+    force: do it whatever it costs, and also with ``holders=False``. Otherwise it is done where 1 % of the program's
+        CPU time pays for it.
+
+    Returns None, or why there is no snapshot; the profile says that, too. Raises Error if nthbyte is not running, or
+    if this interpreter has no snapshots.
+    """
+    _refuse_to_interrupt()
+    with _turn:
+        if _running is None:
+            raise Error("nthbyte is not running: there is no profile for a snapshot")
+        return load().snapshot(force)
 
 
 def finish() -> Result:
@@ -233,8 +254,12 @@ class Profiler:
         native: bool | None = None,
         native_frames: bool = False,
         huge_pages: str = "thp",
+        holders: bool | None = None,
+        names: bool = True,
     ):
-        arguments = _arguments(force, every, fixed, seed, cpu, native, native_frames, huge_pages)
+        arguments = _arguments(
+            force, every, fixed, seed, cpu, native, native_frames, huge_pages, holders, names
+        )
         self._output = output
         self._config = _configure(output, arguments)
         self._force = force
@@ -273,6 +298,8 @@ def _arguments(
     native: bool | None,
     native_frames: bool,
     huge_pages: str,
+    holders: bool | None,
+    names: bool,
 ) -> dict[str, Any]:
     """Returns the arguments of ``start`` and ``Profiler`` by name."""
     return {
@@ -284,6 +311,8 @@ def _arguments(
         "native": native,
         "native_frames": native_frames,
         "huge_pages": huge_pages,
+        "holders": holders,
+        "names": names,
     }
 
 
@@ -340,6 +369,8 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
         "native_frames": checked["native_frames"],
         "native_problem": None,
         "huge_pages": checked["huge_pages"],
+        "holders": {None: "auto", True: "always", False: "never"}[checked["holders"]],
+        "no_names": not checked["names"],
         "command": kept_command(sys.argv if command is None else command),
         "executable": as_text(sys.executable or ""),
         "interpreter": interpreter(),

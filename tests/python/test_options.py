@@ -138,7 +138,7 @@ def test_what_is_repeatable_does_not_follow_the_program(
 
 def test_options_of_other_interpreters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, object] = {option.name: option.default for option in ARGUMENTS}
-    other = {"fixed": True, "native_frames": True, "huge_pages": "off"}
+    other = {"fixed": True, "native_frames": True, "huge_pages": "off", "holders": True, "names": False}
     for name in ("cpython", "pypy"):
         monkeypatch.setattr(_options.sys.implementation, "name", name)
         for option in ARGUMENTS:

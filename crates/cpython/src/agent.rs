@@ -12,13 +12,16 @@ use std::sync::atomic::{AtomicBool, AtomicPtr};
 
 use nthbyte_heap::{Heap, HugePages, NOT_INTERESTED, Observer, Sample};
 use nthbyte_profile::event::{LostKind, Nanos};
+use nthbyte_profile::holders::Reason;
 use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, SamplePoints};
+use nthbyte_session::config::Holders;
 use nthbyte_session::{Config, Mark, Outcome, RUNNING_ALREADY, Session, native, record_waiting};
 
 use crate::api::Gil;
 use crate::heap::{accounts, huge_pages};
+use crate::holders;
 use crate::host::HOST;
 use crate::layout::Layout;
 use crate::patches::allocators::{self, Installed};
@@ -48,6 +51,8 @@ pub struct Agent {
     gc_entry: Option<Entry>,
     /// The collection in progress: its start time, and the bytes in use at that time.
     collection: Option<(Nanos, u64)>,
+    /// Whether snapshots of who holds what are taken, and whether they have the keys of dictionaries.
+    holders: (Holders, bool),
 }
 
 /// The agent, and whether it is borrowed. Only the holder of the main interpreter's GIL uses it.
@@ -146,9 +151,38 @@ pub fn start(gil: &mut Gil, config: &Config) -> Result<(), String> {
     Ok(())
 }
 
+/// Takes a snapshot of who holds what, if a session is running. `whatever`: whatever it costs.
+///
+/// # Errors
+/// One clause that says why there is none.
+pub fn snapshot(gil: &mut Gil, reason: Reason, whatever: bool) -> Result<(), String> {
+    refuse_sub_interpreters(gil)?;
+    let mut agent = gil.agent().ok_or("no recording is running")?;
+    let (settings, with_keys) = agent.holders;
+    let (layout, heap) = (*agent.tracker.layout(), agent.installed.heap().cast());
+    let time = agent.tracker.now().ok_or("no recording is running")?;
+    let numbers = agent.tracker.numbers().ok_or("it cannot be recorded now")?;
+    drop(agent);
+    let asked = holders::Asked {
+        layout,
+        heap,
+        samples: &|token| numbers.get(token),
+        settings: if whatever { Holders::Always } else { settings },
+        with_keys,
+        time,
+        reason,
+    };
+    // SAFETY: the heap is in use, and the layout was verified when it was put in place.
+    unsafe { holders::take(gil, &asked) }
+}
+
 /// Ends the session. `None` if no session is running.
 pub fn stop(gil: &mut Gil) -> Option<Outcome> {
     refuse_sub_interpreters(gil).ok()?;
+    if gil.agent()?.holders.0 != Holders::Never {
+        // If there is none, the profile says why.
+        let _ = snapshot(gil, Reason::End, false);
+    }
     let mut agent = gil.agent()?;
     if !agent.tracker.is_on() {
         return None;
@@ -246,6 +280,7 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
             tracker,
             gc_entry: None,
             collection: None,
+            holders: (Holders::Never, false),
         }),
     }));
     AGENT.store(cell, Release);
@@ -302,6 +337,7 @@ impl Agent {
         let session = Session::start(&config, meta, &HOST).inspect_err(|_| ticks::end())?;
         self.tracker.begin(session, points.period());
         self.collection = None;
+        self.holders = (config.holders, !config.no_names);
         self.tracker.record_memory();
         let observer = Observer {
             context: std::ptr::null_mut(),

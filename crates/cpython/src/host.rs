@@ -39,6 +39,10 @@ impl Host for CPython {
         accounts::arenas(visit);
     }
 
+    fn restore_huge_pages(&self, from: u32) -> Option<u32> {
+        accounts::collapse_again(from)
+    }
+
     fn own_memory(&self, visit: &mut dyn FnMut(Range<usize>)) {
         accounts::own(visit);
     }

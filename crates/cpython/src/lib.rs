@@ -33,6 +33,7 @@
 //! patches/     the replaced parts of the interpreter, one file each
 //! ticks/       time samples: timers, the signal handler, and what turns its words into stacks
 //! labels/      what the program works on: its context variable, and the walk to its value
+//! holders/     snapshots of who holds what is alive
 //! sampling/    converts sampled blocks into events: stack, type, thread, lifetime
 //! heap/        memory totals, and the collapse into huge pages
 //! layout/      the differences between versions, one file each
@@ -47,6 +48,7 @@ nthbyte_host::agent_allocator!();
 mod agent;
 mod api;
 mod heap;
+mod holders;
 mod host;
 mod labels;
 mod layout;

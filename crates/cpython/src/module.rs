@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use nthbyte_host::process::host_images::HostImages;
 use nthbyte_host::process::image;
+use nthbyte_profile::holders::Reason;
 use nthbyte_session::Config;
 use nthbyte_session::native;
 
@@ -61,6 +62,8 @@ extern "C" fn PyInit__native() -> *mut PyObject {
         method(c"stop", stop, METH_NOARGS),
         method(c"mark", mark, METH_NOARGS),
         method(c"flush", flush, METH_NOARGS),
+        method(c"snapshot", snapshot, METH_O),
+        method(c"snapshot_nanos", snapshot_nanos, METH_NOARGS),
         method(c"forked", forked, METH_NOARGS),
         method(c"has_profile", has_profile, METH_NOARGS),
         method(c"clock_start", clock_start, METH_NOARGS),
@@ -245,6 +248,22 @@ unsafe extern "C" fn mark(_module: *mut PyObject, _: *mut PyObject) -> *mut PyOb
 /// `flush() -> str | None`: a text if the file has everything that was recorded: see [`nthbyte_session::flush`].
 unsafe extern "C" fn flush(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
     answer(None, |_| nthbyte_session::flush().then(|| "yes".to_owned()))
+}
+
+/// `snapshot(whatever: bool) -> str | None`: takes a snapshot of who holds what. Returns why there is none.
+unsafe extern "C" fn snapshot(_module: *mut PyObject, whatever: *mut PyObject) -> *mut PyObject {
+    answer(Some("nthbyte failed; please report it"), |gil| {
+        // SAFETY: CPython calls this with a live object.
+        let whatever = unsafe { gil.object(whatever) }.is_some_and(|given| given.is_true());
+        agent::snapshot(gil, Reason::Call, whatever).err()
+    })
+}
+
+/// `snapshot_nanos() -> str`: the CPU time of the processes that have taken snapshots, in nanoseconds.
+unsafe extern "C" fn snapshot_nanos(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    answer(None, |_| {
+        Some(nthbyte_session::snapshots::spent().0.to_string())
+    })
 }
 
 /// `forked()`: called in the child of a fork, by `os.register_at_fork`.

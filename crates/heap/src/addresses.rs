@@ -85,6 +85,16 @@ impl Addresses {
         self.len += 1;
     }
 
+    /// Calls `visit` with each address, and what is kept of it.
+    pub fn for_each(&self, mut visit: impl FnMut(usize, Sampled)) {
+        for index in 0..self.capacity {
+            let entry = self.entry(index);
+            if entry.address != 0 {
+                visit(entry.address, entry.sampled);
+            }
+        }
+    }
+
     /// What is kept of an address, if it is in the set.
     #[inline]
     pub fn get(&self, address: usize) -> Option<Sampled> {

@@ -12,7 +12,7 @@ mod queues;
 mod retention;
 mod table;
 
-pub use self::header::{HEADER_BYTES, pages_of};
+pub use self::header::{HEADER_BYTES, is_whole, pages_of};
 pub use self::retention::SMALLEST_DEMAND;
 pub use self::table::ArenaTable;
 

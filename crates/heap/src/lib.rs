@@ -62,6 +62,7 @@
 //! | `session` | sampling on and off; the calls of the observer |
 //! | `statistics` | totals |
 //! | `survey` | the use of the pages, read without the lock |
+//! | `live` | the blocks that are alive, one by one |
 //! | `shared` | a heap that is also called by threads without its lock |
 //! | `large` | requests that the fallbacks serve |
 //! | `fast` | the fast paths |
@@ -81,6 +82,7 @@ mod geometry;
 mod heap;
 mod large;
 mod list;
+mod live;
 mod observer;
 mod os;
 mod page;
@@ -98,6 +100,7 @@ pub use config::{Config, HoldsLock, HugePages, Trusts, UnknownHugePages};
 pub use functions::Functions;
 pub use geometry::MEDIUM_LIMIT;
 pub use heap::Heap;
+pub use live::LiveBlock;
 pub use observer::{Domain, Fallback, NOT_INTERESTED, Observer, Sample};
 pub use shared::Shared;
 pub use statistics::Statistics;

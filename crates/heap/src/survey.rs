@@ -7,13 +7,14 @@
 //!
 //! A survey looks at a limited number of arenas. If there are more, it takes every second, third, … and multiplies.
 
-use crate::arena::{HEADER_BYTES, pages_of};
+use crate::arena::{HEADER_BYTES, is_whole, pages_of};
 use crate::geometry::{
     ARENA_BITS, ARENA_SIZE, BLOCK_SIZES, CLASSES, GROUPS, PAGE_HEADER, PAGE_SIZE, PAGES_PER_ARENA,
     STATE_SIZE, TABLE_SIZE,
 };
 use crate::heap::Heap;
 use crate::observer::Domain;
+use crate::os;
 use crate::page::Page;
 use core::mem::{MaybeUninit, offset_of};
 
@@ -144,6 +145,46 @@ impl Heap {
         for_each_arena(base, span, copies, &mut |arena, _| {
             visit(arena..arena + ARENA_SIZE);
         });
+    }
+}
+
+impl Heap {
+    /// Makes arenas huge pages again that should be: a process that is copied loses them, because the first write to a huge page
+    /// that two processes share splits it. Looks at arenas from a number on, and stops when it has asked the kernel for `most`
+    /// of them. Returns the number of the next arena; `None` if there is none. Each costs about a millisecond if it was split,
+    /// and microseconds otherwise.
+    ///
+    /// # Safety
+    /// `heap` is the address of a heap that is never unmapped. Any thread may call this: an arena that is unmapped meanwhile,
+    /// or mapped by somebody else, keeps its content.
+    pub unsafe fn collapse_again(
+        heap: *const Self,
+        from: u32,
+        most: usize,
+        copies: &mut dyn Copies,
+    ) -> Option<u32> {
+        let (base, state) = state_of(heap, copies)?;
+        // SAFETY: only numbers in the copy are read.
+        let span = unsafe { (*state.as_ptr()).arenas.span() };
+        let (mut left, mut next) = (most, None);
+        let numbers = span.start.max(from as usize)..span.end;
+        for_each_arena(base, numbers, copies, &mut |arena, copies| {
+            let mut header = [0u8; HEADER_BYTES];
+            if next.is_some()
+                || !copies.copy(&[arena + PAGE_HEADER], HEADER_BYTES, &mut header)
+                || !is_whole(&header)
+            {
+                return;
+            }
+            if left == 0 {
+                next = Some(arena_number(arena));
+                return;
+            }
+            left -= 1;
+            // SAFETY: the content of the memory stays, whoever's it is.
+            unsafe { os::collapse(core::ptr::with_exposed_provenance_mut(arena), ARENA_SIZE) };
+        });
+        next
     }
 }
 

@@ -62,9 +62,28 @@ pub struct Config {
     /// The number of the run: see [`Meta::run`].
     #[serde(default)]
     pub run: Option<u64>,
+    /// Whether snapshots of who holds what are taken. Only the CPython agent reads it.
+    #[serde(default)]
+    pub holders: Holders,
+    /// Whether snapshots leave out the keys of dictionaries, which are the program's data.
+    #[serde(default)]
+    pub no_names: bool,
     /// Settings that only the PyPy agent uses.
     #[serde(default)]
     pub pypy: serde_json::Value,
+}
+
+/// Whether snapshots of who holds what are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Holders {
+    /// Never.
+    #[default]
+    Never,
+    /// As far as a small part of the program's processor time pays for them.
+    Auto,
+    /// Whatever they cost.
+    Always,
 }
 
 impl Config {

@@ -7,7 +7,7 @@
 //! ```text
 //! session, native memory:  place, labels, is_own, set_native_period, busy_counter
 //! session, time samples:   record_ticks
-//! writer thread:           prepare, arenas, own_memory, account
+//! writer thread:           prepare, arenas, own_memory, account, restore_huge_pages
 //! forks and ends:          begin_in_child, counts_threads, ending_signals
 //! ```
 
@@ -53,6 +53,13 @@ pub trait Host: Sync {
     /// writer thread calls it at any time, without a lock, until the process ends: what may be unmapped meanwhile is read through
     /// the kernel.
     fn arenas(&self, _visit: &mut dyn FnMut(Range<usize>)) {}
+
+    /// Makes some of the heap's memory huge pages again, after a copy of the process has split them: from a piece on whose number
+    /// the call before has returned, at first 0. Returns the number of the next piece, if there is one. Called by the writer thread
+    /// between two blocks: it takes some milliseconds at most.
+    fn restore_huge_pages(&self, _from: u32) -> Option<u32> {
+        None
+    }
 
     /// Calls its argument with each range of addresses that belongs to the agent.
     fn own_memory(&self, _visit: &mut dyn FnMut(Range<usize>)) {}

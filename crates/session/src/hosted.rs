@@ -44,6 +44,10 @@ impl<H: Host> Keeper for H {
         Host::arenas(self, visit);
     }
 
+    fn restore_huge_pages(&self, from: u32) -> Option<u32> {
+        Host::restore_huge_pages(self, from)
+    }
+
     fn own_memory(&self, visit: &mut dyn FnMut(Range<usize>)) {
         Host::own_memory(self, visit);
     }

@@ -31,6 +31,9 @@ pub trait Keeper: Sync {
     /// See [`Host::arenas`](crate::Host::arenas).
     fn arenas(&self, visit: &mut dyn FnMut(Range<usize>));
 
+    /// See [`Host::restore_huge_pages`](crate::Host::restore_huge_pages).
+    fn restore_huge_pages(&self, from: u32) -> Option<u32>;
+
     /// See [`Host::own_memory`](crate::Host::own_memory).
     fn own_memory(&self, visit: &mut dyn FnMut(Range<usize>));
 

@@ -73,6 +73,7 @@
 //! fork         how a session handles forks                      fork_state      their one word
 //! termination  completes the profile at SIGTERM, and before other ends
 //! last_line    what is printed then                             missing         what is in no profile
+//! snapshots    who holds what: a child process, and what it leaves
 //! config, outcome, clock
 //! ```
 
@@ -80,6 +81,7 @@ pub mod composition;
 pub mod config;
 pub mod native;
 pub mod pace;
+pub mod snapshots;
 pub mod termination;
 pub mod ticks;
 

@@ -26,6 +26,12 @@ use std::marker::PhantomData;
 use super::object::{Object, Owned};
 use super::{Api, CompilerFlags, MethodDef, PyObject};
 
+/// A definition that is never written to.
+struct Unused(MethodDef);
+
+// SAFETY: nobody writes to it.
+unsafe impl Sync for Unused {}
+
 /// Proof that this thread holds a GIL and that Python code may run: the caller is not inside an allocation, and the
 /// agent is not borrowed. (The heap's observer runs inside an allocation. It creates a token that it uses only for the
 /// agent.)
@@ -134,6 +140,19 @@ impl Gil {
                 std::ptr::null_mut(),
             ))
         }
+    }
+
+    /// An object that the collector knows: a built-in function that nobody calls.
+    #[must_use]
+    pub fn interpreter_function(&self) -> Option<Owned<'_>> {
+        static DEFINITION: Unused = Unused(MethodDef {
+            name: c"unused".as_ptr(),
+            function: None,
+            flags: super::METH_NOARGS,
+            doc: std::ptr::null(),
+        });
+        // SAFETY: the definition is static, and nobody calls the function.
+        unsafe { self.function((&raw const DEFINITION.0).cast_mut(), None) }
     }
 
     /// The frame that the current thread executes.

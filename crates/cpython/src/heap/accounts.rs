@@ -36,6 +36,16 @@ pub fn arenas(visit: &mut dyn FnMut(Range<usize>)) {
     unsafe { Heap::arenas(heap, &mut Kernel(probe), visit) }
 }
 
+/// Arenas that are made huge pages again at a time.
+const MOST_COLLAPSED: usize = 8;
+
+/// Makes some arenas huge pages again, from a number on. Returns the next number, if there are more.
+pub fn collapse_again(from: u32) -> Option<u32> {
+    let (heap, probe) = (heap()?, Probe::new()?);
+    // SAFETY: the heap is never unmapped.
+    unsafe { Heap::collapse_again(heap, from, MOST_COLLAPSED, &mut Kernel(probe)) }
+}
+
 /// Calls `visit` with the heap's own memory.
 pub fn own(visit: &mut dyn FnMut(Range<usize>)) {
     let (Some(heap), Some(probe)) = (heap(), Probe::new()) else {

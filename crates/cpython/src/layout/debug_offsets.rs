@@ -52,6 +52,7 @@ impl Positions {
         layout.code_qualname = offset(self.code + 3);
         layout.code_linetable = offset(self.code + 4);
         layout.code_first_line = offset(self.code + 5);
+        layout.references.code_locals = offset(self.code + 7);
         layout.code_instructions = offset(self.code + 9);
         layout.ascii_size = offset(self.unicode + 3);
         layout.unicode_size = layout.ascii_size.saturating_add(16);

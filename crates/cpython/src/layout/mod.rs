@@ -50,6 +50,8 @@ macro_rules! layout {
             pub str_bits: StrBits,
             /// Where containers store the addresses of their memory.
             pub containers: Containers,
+            /// Where objects refer to others, as far as only snapshots of who holds what read it.
+            pub references: References,
         }
 
         impl Layout {
@@ -234,6 +236,31 @@ pub mod type_flags {
     pub const TYPE_SUBCLASS: u64 = 1 << 31;
 }
 
+/// Offsets of references between objects. `holders/check.rs` compares them with what public functions say before each
+/// snapshot; without agreement there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct References {
+    /// `_PyInterpreterFrame`: its function, its dictionary of locals, its frame object.
+    pub frame_objects: [usize; 3],
+    /// The end of a frame's references, behind [`Layout::frame_locals`].
+    pub stack: StackEnd,
+    /// `PyCodeObject.co_localsplusnames`.
+    pub code_locals: usize,
+    /// `PyTupleObject.ob_item`.
+    pub tuple_items: usize,
+    /// Whether objects may be immortal, and count their references in 32 bits.
+    pub immortal: bool,
+}
+
+/// Where a frame says how far its references go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StackEnd {
+    /// `_PyInterpreterFrame.stacktop`, an `int`: a number of words behind the locals' start; negative while the frame runs.
+    Count(usize),
+    /// `_PyInterpreterFrame.stackpointer`: an address; null while the frame runs.
+    Pointer(usize),
+}
+
 impl Layout {
     /// Offsets that are the same in 3.11 to 3.15, from `offsetof` with each version's headers. The others are unused.
     pub const COMMON: Self = Self {
@@ -294,6 +321,13 @@ impl Layout {
             set_table: 40,
             bytearray_buffer: 32,
             deque_blocks: [24, 32],
+        },
+        references: References {
+            frame_objects: [16, 40, 48],
+            stack: StackEnd::Count(64),
+            code_locals: 96,
+            tuple_items: 24,
+            immortal: true,
         },
     };
 

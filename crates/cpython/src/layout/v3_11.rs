@@ -1,6 +1,6 @@
 //! CPython 3.11: offsets from `offsetof` with its headers.
 
-use super::{Entries, Features, Layout, Values, Version, type_flags};
+use super::{Entries, Features, Layout, References, Values, Version, type_flags};
 
 pub const VERSION: Version = Version {
     minor: 11,
@@ -34,6 +34,11 @@ pub const VERSION: Version = Version {
             own_gils: false,
             serves_without_gil: true,
             ..Layout::COMMON.features
+        },
+        references: References {
+            frame_objects: [0, 24, 40],
+            immortal: false,
+            ..Layout::COMMON.references
         },
         ..Layout::COMMON
     },

@@ -1,7 +1,7 @@
 //! CPython 3.15: most offsets from its `_Py_DebugOffsets`, the others from `offsetof` with its headers.
 
 use super::debug_offsets::Positions;
-use super::{Features, Layout, Version};
+use super::{Features, Layout, References, StackEnd, Version};
 
 pub const VERSION: Version = Version {
     minor: 15,
@@ -21,6 +21,11 @@ pub const VERSION: Version = Version {
         features: Features {
             reference_tags: 7,
             ..Layout::COMMON.features
+        },
+        references: References {
+            stack: StackEnd::Pointer(64),
+            tuple_items: 32,
+            ..Layout::COMMON.references
         },
         ..Layout::COMMON
     },

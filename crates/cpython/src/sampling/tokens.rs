@@ -10,7 +10,29 @@ pub struct Tokens {
     unused: Vec<u32>,
 }
 
+/// The numbers of samples by their tokens, at one moment.
+pub struct Numbers(Vec<u32>);
+
+impl Numbers {
+    /// The number of a token's sample, if it was recorded.
+    #[must_use]
+    pub fn get(&self, token: u32) -> Option<SampleId> {
+        let entry = *self.0.get(token as usize)?;
+        (entry != Tokens::NO_SAMPLE).then_some(SampleId(entry))
+    }
+}
+
 impl Tokens {
+    /// The numbers of samples at this moment; none if there is no memory.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        let mut copy = Vec::new();
+        if copy.try_reserve_exact(self.entries.len()).is_ok() {
+            copy.extend_from_slice(&self.entries);
+        }
+        Numbers(copy)
+    }
+
     /// The entry of a block whose sample was not recorded, or was recorded by an earlier session.
     const NO_SAMPLE: u32 = u32::MAX;
 

@@ -24,7 +24,7 @@ use crate::sampling::codes::Codes;
 use crate::sampling::data_stack::Reader;
 use crate::sampling::native;
 use crate::sampling::rounding::Rounding;
-use crate::sampling::tokens::Tokens;
+use crate::sampling::tokens::{Numbers, Tokens};
 use crate::sampling::types::{Origin, Types};
 use crate::sampling::walker::Walker;
 use nthbyte_session::{Mark, PerEpoch, Recording, Session};
@@ -155,6 +155,20 @@ impl Tracker {
     #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.program.layout
+    }
+
+    /// The session's time; `None` if there is none.
+    #[must_use]
+    pub fn now(&self) -> Option<Nanos> {
+        self.session.as_ref().map(Session::now)
+    }
+
+    /// Records the pending sample, and returns the numbers of all samples by their tokens. `None` if that is not possible now.
+    pub fn numbers(&mut self) -> Option<Numbers> {
+        self.record(LostKind::Other, |program, profile, recording| {
+            program.settle(profile, recording, None);
+            profile.tokens.numbers()
+        })
     }
 
     /// Whether a session is running.

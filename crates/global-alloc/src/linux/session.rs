@@ -128,6 +128,8 @@ fn config(options: &Options) -> Config {
         native_frames: true,
         native_problem: None,
         huge_pages: None,
+        holders: Default::default(),
+        no_names: false,
         command: std::env::args_os()
             .map(|word| word.to_string_lossy().into_owned())
             .collect(),

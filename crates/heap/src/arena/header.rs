@@ -20,6 +20,7 @@ const _: () = assert!(size_of::<Arena>() == ARENA_HEADER);
 
 /// The kind of memory behind an arena.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Backing {
     /// Ordinary OS pages. The arena may be collapsed when all its pages are in use.
     Ordinary,
@@ -42,6 +43,12 @@ pub fn pages_of(copy: &[u8; HEADER_BYTES]) -> (u128, u128) {
         bits(core::mem::offset_of!(Arena, free)),
         bits(core::mem::offset_of!(Arena, dirty)),
     )
+}
+
+/// Whether the copy of a header is that of an arena which is to be a huge page, and of which all memory is there.
+pub fn is_whole(copy: &[u8; HEADER_BYTES]) -> bool {
+    let (free, dirty) = pages_of(copy);
+    copy[core::mem::offset_of!(Arena, backing)] == Backing::Huge as u8 && free & !dirty == 0
 }
 
 impl Arena {

@@ -204,6 +204,38 @@ impl Model {
         assert_eq!(used, cheap.in_use as u64 + cheap.in_use_large);
         assert!(cheap.in_use >= exact.in_use && cheap.allocated <= exact.allocated);
         assert!(exact.in_pages >= exact.in_use && exact.reserved >= exact.in_pages);
+        self.check_live();
+    }
+
+    /// Checks each block that the heap says is alive against those in use.
+    fn check_live(&self) {
+        let (mut listed, mut found) = (Vec::new(), Vec::new());
+        // SAFETY: this is the only thread that uses the heap.
+        unsafe {
+            Heap::listed(self.heap, |block| listed.push(block));
+            listed.sort_unstable();
+            Heap::live(self.heap, &listed, |block| {
+                found.push((block.address, block.size, block.token));
+            });
+        }
+        let session = self.session;
+        let token = |live: &Live| {
+            let (token, of) = live.sampled?;
+            (of == session && token != NOT_INTERESTED).then_some(token)
+        };
+        // Of the fallbacks' blocks, the heap knows those that were sampled.
+        let known = self.live.iter();
+        let is_kept = |of: (u32, u32)| of.0 != NOT_INTERESTED;
+        let known = known.filter(|live| !live.by_fallback || live.sampled.is_some_and(is_kept));
+        let mut expected: Vec<_> = known
+            .map(|live| {
+                let size = if live.by_fallback { 0 } else { live.block_size };
+                (live.block.addr(), size, token(live))
+            })
+            .collect();
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert!(found == expected, "{} and {}", found.len(), expected.len());
     }
 
     /// Frees all blocks.

@@ -19,6 +19,7 @@ use crate::event::{Nanos, SampleId};
 use crate::meta::Distances;
 use crate::model::Weight;
 
+pub use bytes::head;
 pub use texts::{Interner, Texts};
 
 /// The kind of an event that holds a [`Snapshot`].

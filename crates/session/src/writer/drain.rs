@@ -9,6 +9,7 @@ use nthbyte_host::{clock, threads};
 use nthbyte_profile::activity;
 use nthbyte_profile::composition::{self, encode_arenas};
 use nthbyte_profile::event::{End, Event, Extension, Memory, Nanos, SourceId};
+use nthbyte_profile::holders::HOLDERS;
 use nthbyte_profile::{Composition, MISSING, Meta, Missing, extension};
 use rtrb::Consumer;
 
@@ -25,12 +26,16 @@ use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::pace::Spent;
 use crate::ring::Record;
+use crate::snapshots::Flights;
 
 /// A block is written at least this often while there is data, so that a killed process loses less than a second. A
 /// session that began a short time ago writes more often, in proportion to its age: the processes of a pool may be
 /// killed before they are one second old.
 const FLUSH_AFTER: Duration = Duration::from_millis(600);
 const FLUSH_AFTER_AT_FIRST: Duration = Duration::from_millis(30);
+
+/// Between two looks at a snapshot that is being taken.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// Writing this many pending samples takes a few milliseconds. More than this are not written with each block, but once
 /// per flush interval.
@@ -53,6 +58,9 @@ pub(crate) struct Drain {
     activity: ActivityMeter,
     composer: Composer,
     arenas: Arenas,
+    snapshots: Flights,
+    /// After a snapshot: the number of the first piece of the heap whose huge pages may be gone.
+    split: Option<u32>,
     /// What the file says of it.
     missing: Missing,
     flushed: Instant,
@@ -131,6 +139,8 @@ impl Drain {
             activity: ActivityMeter::default(),
             composer: Composer::default(),
             arenas: Arenas::default(),
+            snapshots: Flights::default(),
+            split: None,
             missing: Missing::default(),
             flushed: Instant::now(),
             dirty: false,
@@ -229,6 +239,7 @@ impl Drain {
             }
             self.record_missing(progress);
             self.record_activity(is_last, progress);
+            self.record_snapshots(is_last, progress);
             self.record_composition(readings[2], is_last, progress);
         }
     }
@@ -268,6 +279,32 @@ impl Drain {
         if let Some(due) = due {
             self.write_composition(&due, progress);
         }
+    }
+
+    /// Records the snapshots that are complete: after the samples that they refer to.
+    fn record_snapshots(&mut self, is_last: bool, progress: &Progress) {
+        for snapshot in self.snapshots.collect(is_last, || progress.go_on()) {
+            self.write_extension(HOLDERS, &snapshot, progress);
+            self.split = Some(0);
+        }
+        // What the copy has taken from the program: its huge pages.
+        if let (Some(from), false) = (self.split, is_last) {
+            self.split = self.keeper.restore_huge_pages(from);
+        }
+    }
+
+    /// How long the thread may rest.
+    pub(super) fn rest(&self) -> Duration {
+        match self.snapshots.is_empty() {
+            true => self.flush_interval(),
+            false => BETWEEN_LOOKS,
+        }
+    }
+
+    /// Waits for no snapshot: the process ends.
+    pub(super) fn abandon_snapshots(&mut self, progress: &Progress) {
+        self.record_snapshots(false, progress);
+        self.snapshots.abandon();
     }
 
     fn write_composition(&mut self, composition: &Composition, progress: &Progress) {

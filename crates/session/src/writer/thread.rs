@@ -231,6 +231,7 @@ fn run(mut drain: Box<Drain>, shared: &ThreadState) -> Left {
             if let Some(signal) = ending.signal {
                 drain.ended_by(signal, shared);
             }
+            drain.abandon_snapshots(shared);
             let (outcome, descriptor) = drain.finish(shared, end);
             return Left::Outcome(outcome, descriptor);
         }
@@ -252,9 +253,7 @@ fn run(mut drain: Box<Drain>, shared: &ThreadState) -> Left {
                     let longest = drain.keeper().keep().unwrap_or(NAP);
                     // The keeper takes time, and its own records need no wake.
                     if shared.request() == ThreadRequest::Work {
-                        shared
-                            .sleeper
-                            .sleep(longest.min(NAP).min(drain.flush_interval()));
+                        shared.sleeper.sleep(longest.min(NAP).min(drain.rest()));
                     }
                 }
             }

@@ -112,6 +112,8 @@ impl Drain {
 
     pub(super) fn look(&self) {}
 
+    pub(super) fn abandon_snapshots(&mut self, _progress: &Progress) {}
+
     pub(super) fn ended_by(&mut self, signal: &'static str, _progress: &Progress) {
         self.ends.change(|content| content.signal = Some(signal));
     }
@@ -132,7 +134,7 @@ impl Drain {
         (outcome, None)
     }
 
-    pub(super) const fn flush_interval(&self) -> Duration {
+    pub(super) const fn rest(&self) -> Duration {
         Duration::MAX
     }
 

@@ -1,0 +1,85 @@
+//! Compares the offsets that only snapshots read with what public functions say, before each one.
+//!
+//! What a walk reads besides is in the layout, which was verified before the agent changed anything.
+
+use super::functions::Functions;
+use super::types::{BASE, MEMBERS, TRAVERSE, word};
+use super::walk::MODULE_DICT;
+use crate::api::{Gil, Object};
+use crate::layout::Layout;
+
+/// Numbers of slots (`Include/typeslots.h`).
+const SLOT_BASE: i32 = 48;
+const SLOT_TRAVERSE: i32 = 71;
+const SLOT_MEMBERS: i32 = 72;
+
+/// Compares.
+///
+/// # Errors
+/// One clause that says what does not agree.
+pub fn check(gil: &Gil, layout: &Layout, functions: &Functions) -> Result<(), String> {
+    let agrees = slots(gil, functions)
+        && names(gil, layout) == Some(true)
+        && module(gil, functions) == Some(true);
+    match agrees {
+        true => Ok(()),
+        false => Err("objects are not laid out as in the release".to_owned()),
+    }
+}
+
+/// The fields of types that know most of what a walk asks.
+fn slots(gil: &Gil, functions: &Functions) -> bool {
+    let api = gil.api();
+    let types = [
+        functions.function_type,
+        functions.frame_type,
+        functions.module_type,
+        functions.set_types[0],
+        functions.generator_types[1],
+    ];
+    types.into_iter().all(|class| {
+        let fields = [
+            (TRAVERSE, SLOT_TRAVERSE),
+            (MEMBERS, SLOT_MEMBERS),
+            (BASE, SLOT_BASE),
+        ];
+        fields.into_iter().all(|(at, slot)| {
+            // SAFETY: a static type; the function reads one of its slots.
+            unsafe { word(class, at) == (api.PyType_GetSlot)(class as *mut _, slot) as usize }
+        })
+    })
+}
+
+/// The variables of a function, and where the items of a tuple lie.
+fn names(gil: &Gil, layout: &Layout) -> Option<bool> {
+    let module = gil.import(c"nthbyte")?;
+    let function = module.attribute(c"start")?;
+    let code = function.attribute(c"__code__")?;
+    let expected = code.attribute(c"co_varnames")?;
+    let first = expected.element(0)?;
+    let items = |tuple: usize| layout.references.tuple_items + tuple;
+    // SAFETY: a code object, and the tuple that it has there if the layout is right. Both are aligned words of live objects.
+    unsafe {
+        let all = word(code.address(), layout.references.code_locals);
+        let is_tuple = all != 0 && word(all, 8) == word(expected.address(), 8);
+        let is_same = is_tuple && word(items(all), 0) == Object::address(*first);
+        Some(
+            is_same
+                && word(items(expected.address()), 0) == first.address()
+                && word(function.address(), super::links::FUNCTION_CODE) == code.address(),
+        )
+    }
+}
+
+/// The dictionary of a module.
+fn module(gil: &Gil, functions: &Functions) -> Option<bool> {
+    let module = gil.import(c"sys")?;
+    let dict = module.attribute(c"__dict__")?;
+    // SAFETY: a live module.
+    unsafe {
+        Some(
+            word(module.address(), 8) == functions.module_type
+                && word(module.address(), MODULE_DICT) == dict.address(),
+        )
+    }
+}

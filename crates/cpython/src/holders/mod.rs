@@ -1,0 +1,212 @@
+//! Who holds what is alive: snapshots of the references between all objects.
+//!
+//! ```text
+//! mod        when a snapshot is taken, and what it may cost
+//! room       what is left of the memory limit
+//! check      compares the layout with what public functions say
+//! functions  CPython's functions, and where a walk begins      ─┐
+//! blocks     the sample: blocks that are drawn from the heap    │
+//! walk       all objects and references                         │ in the child
+//! types      what it needs to know of each type                 │
+//! links      by which name an object refers to others           │
+//! text       texts of objects                                   │
+//! result     the snapshot                                      ─┘
+//! ```
+//!
+//! The walk runs in a child process that is a copy of this one ([`nthbyte_session::snapshots`]): the program stands still for
+//! the copy only. It is made while the GIL is held and Python code may run, so objects are whole. A function of an extension
+//! that crashes, or a corrupted heap, ends the child.
+//!
+//! docs/internals/holders.md describes the mechanism.
+
+mod blocks;
+mod check;
+mod functions;
+mod links;
+mod result;
+mod room;
+mod text;
+mod types;
+mod walk;
+
+use std::time::Duration;
+
+use nthbyte_heap::Heap;
+use nthbyte_holders::{Limit, Part, dominators};
+use nthbyte_host::clock;
+use nthbyte_profile::event::{Nanos, SampleId};
+use nthbyte_profile::holders::{Interner, Outcome, Reason, Snapshot};
+use nthbyte_session::config::Holders;
+use nthbyte_session::snapshots::{self, Limits};
+
+use self::blocks::Blocks;
+use self::functions::Functions;
+use self::result::Naming;
+use self::walk::Walk;
+use crate::api::Gil;
+use crate::layout::Layout;
+
+/// The part of the program's processor time that all snapshots together may take.
+const PART: f64 = 0.01;
+/// What a snapshot takes, as a rule: for each block that is alive, and besides. Measured on objects in lists and
+/// dictionaries, CPython 3.11 to 3.15, rounded up.
+const NANOS_A_BLOCK: u64 = 130;
+const NANOS_BESIDES: u64 = 6_000_000;
+/// The longest a child works, and what it takes of this for its names and its result.
+const LONGEST: Duration = Duration::from_secs(30);
+/// Bytes that the child needs for each block that is alive, and besides.
+const BYTES_A_BLOCK: u64 = 24;
+const BYTES_BESIDES: u64 = 16 << 20;
+/// The part of the memory in use that the program may write to, and so copy, while the child lives.
+const COPIED: u64 = 4;
+
+/// What a snapshot is asked of, as the agent knows it.
+pub struct Asked<'a> {
+    pub layout: Layout,
+    pub heap: *const Heap,
+    /// The numbers of samples, by the heap's tokens.
+    pub samples: &'a dyn Fn(u32) -> Option<SampleId>,
+    pub settings: Holders,
+    pub with_keys: bool,
+    pub time: Nanos,
+    pub reason: Reason,
+}
+
+/// Takes a snapshot, if that is possible and costs no more than it may. If not, the profile says why.
+///
+/// # Safety
+/// The heap is the one in use, and the layout was verified.
+///
+/// # Errors
+/// Why there is none, in one clause.
+pub unsafe fn take(gil: &Gil, asked: &Asked<'_>) -> Result<(), String> {
+    // SAFETY: by the caller.
+    let taken = unsafe { try_to_take(gil, asked) };
+    if let Err(why) = &taken {
+        snapshots::not_taken(asked.time, asked.reason, why);
+    }
+    taken
+}
+
+unsafe fn try_to_take(gil: &Gil, asked: &Asked<'_>) -> Result<(), String> {
+    // SAFETY: the GIL is held.
+    let (blocks, in_use) = unsafe {
+        (
+            Heap::blocks_in_use(asked.heap) as u64,
+            Heap::statistics(asked.heap).in_use as u64,
+        )
+    };
+    if asked.settings != Holders::Always {
+        is_affordable(blocks)?;
+    }
+    let needed = blocks * BYTES_A_BLOCK + BYTES_BESIDES + in_use / COPIED;
+    room::has(needed)?;
+    let mut functions = Functions::find(gil).ok_or("this interpreter lacks a function for it")?;
+    let tracked = gil.interpreter_function();
+    functions.collected = tracked.as_ref().map_or(0, |object| object.address());
+    if functions.visit_all.is_none() && functions.collected == 0 {
+        return Err("there is no memory for an object".to_owned());
+    }
+    check::check(gil, &asked.layout, &functions)?;
+    let limits = Limits {
+        cpu: LONGEST,
+        // At its end, the program waits.
+        is_idle: asked.reason != Reason::End,
+    };
+    let work = || {
+        // SAFETY: this is the child: a copy of a process that holds the GIL.
+        unsafe { look(asked, &functions, in_use) }
+    };
+    snapshots::take(asked.time, asked.reason, limits, work)
+}
+
+/// Whether the program has used enough processor time.
+fn is_affordable(blocks: u64) -> Result<(), String> {
+    let used = clock::read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0);
+    let allowed = (used as f64 * PART) as u64;
+    let cost = blocks * NANOS_A_BLOCK + NANOS_BESIDES;
+    if snapshots::spent().0.saturating_add(cost) <= allowed {
+        return Ok(());
+    }
+    let millis = |nanos: u64| nanos.div_ceil(1_000_000);
+    Err(format!(
+        "it would take about {} ms of processor time, and 1 % of what the program has used is {} ms",
+        millis(snapshots::spent().0.saturating_add(cost)),
+        allowed / 1_000_000,
+    ))
+}
+
+/// Ends a walk that takes too much time or memory, or that nobody waits for.
+struct Deadline {
+    parent: libc::pid_t,
+    until: u64,
+}
+
+impl Limit for Deadline {
+    fn is_over(&mut self) -> bool {
+        let used = clock::read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0);
+        // SAFETY: no arguments.
+        used >= self.until || unsafe { libc::getppid() } != self.parent
+    }
+}
+
+/// What the child does: the content of the event, after its head.
+unsafe fn look(asked: &Asked<'_>, functions: &Functions, in_use: u64) -> Vec<u8> {
+    // SAFETY: by the caller; so below. The parent's number is asked again: it may have ended.
+    let parent = unsafe { libc::getppid() };
+    let began = clock::read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0);
+    let mut limit = Deadline {
+        parent,
+        until: began + LONGEST.as_nanos() as u64,
+    };
+    let not = |why: &str| Snapshot::not_taken(Nanos(0), asked.reason, why).body();
+    let seed = asked.time.0;
+    // SAFETY: by the caller.
+    unsafe {
+        let blocks = Blocks::draw(asked.heap, in_use, seed, asked.samples);
+        let mut walk = Walk::new(functions, &asked.layout, blocks);
+        if walk.run(&mut limit).is_none() {
+            return not("the objects are too many for its processor time");
+        }
+        let samples: Vec<u32> = walk
+            .blocks
+            .all
+            .iter()
+            .map(|block| match block.object {
+                0 => block.owner,
+                object => object,
+            })
+            .filter(|&node| node != 0)
+            .collect();
+        let part = Part::new(
+            &walk.graph,
+            samples.into_iter(),
+            |node| walk.root_kind(node),
+            &mut limit,
+        );
+        let Some(part) = part else {
+            return not("the references are too many for its processor time");
+        };
+        // The worst graphs take ten times as long as the walk.
+        let tree = dominators(&part, &mut limit);
+        let outcome = match &tree {
+            Some(_) => Outcome::Complete,
+            None => Outcome::PathsOnly("the references are too many".to_owned()),
+        };
+        let naming = Naming {
+            walk: &mut walk,
+            part: &part,
+            dominators: tree.as_ref(),
+            with_keys: asked.with_keys,
+            names: Interner::default(),
+        };
+        let mut snapshot = naming.snapshot(outcome);
+        let now = clock::read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0);
+        snapshot.cpu = Nanos(now.saturating_sub(began));
+        let body = snapshot.body();
+        match body.len() <= snapshots::LONGEST_BODY {
+            true => body,
+            false => not("what it has found is too much for the file"),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Who else refers to a node.
+
+use crate::part::NONE;
+use crate::{Dominators, Part};
+
+/// Sources of a node that are looked at: a type has millions of instances that refer to it.
+const LOOKED_AT: usize = 64;
+/// Steps from a source to its root.
+const LONGEST: usize = 4096;
+
+/// Up to `most` other nodes that refer to a node whose dominator is not its parent: each has a shortest path that avoids the node
+/// and its parent, and no two have the same way in: the same parent.
+#[must_use]
+pub fn others(part: &Part, dominators: &Dominators, node: u32, most: usize) -> Vec<u32> {
+    let parent = part.parent(node);
+    let mut found: Vec<u32> = Vec::new();
+    if parent == 0 || parent == NONE || dominators.of(node) == parent {
+        return found;
+    }
+    for &source in part.sources(node).iter().take(LOOKED_AT) {
+        if found.len() == most {
+            break;
+        }
+        let is_new = source != parent && source != node && !found.contains(&source);
+        let has_same_way = |&other: &u32| {
+            let way = part.parent(source);
+            way != 0 && part.parent(other) == way
+        };
+        if is_new
+            && !part.is_garbage(source)
+            && !dominators.dominates(parent, source)
+            && !dominators.dominates(node, source)
+            && avoids(part, source, [node, parent])
+            && !found.iter().any(has_same_way)
+        {
+            found.push(source);
+        }
+    }
+    found
+}
+
+/// Whether the shortest path to a node leads through neither of two others.
+fn avoids(part: &Part, from: u32, nodes: [u32; 2]) -> bool {
+    let mut at = from;
+    for _ in 0..LONGEST {
+        if at == 0 {
+            return true;
+        }
+        if nodes.contains(&at) {
+            return false;
+        }
+        at = part.parent(at);
+    }
+    false
+}

@@ -1,0 +1,425 @@
+//! Snapshots of who holds what: a child process that is a copy of this one, and what it leaves.
+//!
+//! ```text
+//! thread of the program            child                               writer thread
+//! ─────────────────────            ─────                               ─────────────
+//! take() ── clone ───────────────▶ looks at all objects
+//!   goes on                        leaves bytes in shared memory ────▶ collect(): one event of the file
+//! ```
+//!
+//! The child is made by the system call `clone` without flags and without a signal at its end. So the program gets no
+//! SIGCHLD, no handler of `fork` runs, and `waitpid(-1)` does not see the child. But the child may be a copy of a moment in
+//! which another thread holds a lock of the C library, so it calls nothing of it but plain system calls; memory is that of
+//! this library, which has no lock.
+//!
+//! What the child leaves lies in memory that both share, not in a pipe: a program closes descriptors that are not its own.
+//!
+//! The kernel kills the child first when memory is short. It has its own limits of time and memory, and when it has not ended
+//! in time, the writer thread ends it.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use std::time::{Duration, Instant};
+
+use nthbyte_host::threads::BlockedSignals;
+use nthbyte_profile::event::Nanos;
+use nthbyte_profile::holders::{self, Reason, Snapshot};
+
+/// The longest content of an event.
+const LONGEST: usize = 1 << 20;
+/// The longest content after the head.
+pub const LONGEST_BODY: usize = LONGEST - 64;
+/// Bytes before the content: its length, when it is complete.
+const HEADER: usize = 64;
+const SHARED: usize = LONGEST + HEADER;
+
+/// How long a child may take, in real time: its processor time is limited, but the machine may be busy.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// The same when somebody waits for it: the end of the session.
+const LONGEST_AT_END: Duration = Duration::from_secs(20);
+/// Between two looks at a child that somebody waits for.
+const BETWEEN_LOOKS: Duration = Duration::from_micros(500);
+
+/// What a child may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Processor time.
+    pub cpu: Duration,
+    /// Whether others come first when the processor is wanted. Not where somebody waits for the child.
+    pub is_idle: bool,
+}
+
+/// Snapshots that the writer thread has not taken over yet.
+static NEW: AtomicPtr<Flight> = AtomicPtr::new(std::ptr::null_mut());
+/// The process that has a child, or 0: there is one at a time.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Processor time of all children that have ended.
+static SPENT: AtomicU64 = AtomicU64::new(0);
+
+/// Processor time that snapshots have taken of the machine until now.
+#[must_use]
+pub fn spent() -> Nanos {
+    Nanos(SPENT.load(Relaxed))
+}
+
+/// A snapshot on its way into the file.
+pub(crate) struct Flight {
+    /// The one before it in [`NEW`].
+    next: *mut Self,
+    /// The process that began it: a forked child finds its parent's here.
+    owner: u32,
+    state: State,
+}
+
+// SAFETY: it belongs to one thread at a time: the one that pushes it, and then the writer thread.
+unsafe impl Send for Flight {}
+
+enum State {
+    /// The content of the event.
+    Complete(Vec<u8>),
+    Child(Child),
+}
+
+struct Child {
+    pid: libc::pid_t,
+    memory: Shared,
+    until: Instant,
+    time: Nanos,
+    reason: Reason,
+    pause: Nanos,
+}
+
+/// Memory that this process and its child share.
+struct Shared(*mut u8);
+
+// SAFETY: memory of this process, which one thread at a time uses.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    fn new() -> Option<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping, which replaces nothing. By the kernel's number: calls of `mmap` may be the program's to
+        // record.
+        let start = unsafe {
+            libc::syscall(
+                libc::SYS_mmap,
+                0_usize,
+                SHARED,
+                access,
+                kind,
+                -1_isize,
+                0_usize,
+            )
+        };
+        (start > 0).then(|| Self(std::ptr::with_exposed_provenance_mut(start as usize)))
+    }
+
+    fn length(&self) -> &AtomicU32 {
+        // SAFETY: the mapping begins with it, and both processes use it as an atomic number.
+        unsafe { AtomicU32::from_ptr(self.0.cast()) }
+    }
+
+    /// Called by the child, once. What is too long is left out.
+    fn put(&self, bytes: &[u8]) {
+        if bytes.len() <= LONGEST {
+            // SAFETY: there is room for so many, and the parent reads them when it sees the length.
+            unsafe {
+                let content = self.0.add(HEADER);
+                content.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            }
+            self.length().store(bytes.len() as u32, Release);
+        }
+    }
+
+    /// What the child has left; `None` if it has left nothing.
+    fn content(&self) -> Option<&[u8]> {
+        let length = self.length().load(Acquire) as usize;
+        // SAFETY: the child has written so many bytes, and writes no more.
+        (1..=LONGEST)
+            .contains(&length)
+            .then(|| unsafe { std::slice::from_raw_parts(self.0.add(HEADER), length) })
+    }
+
+    /// Keeps the mapping out of the program's own forks.
+    fn hide_from_forks(&self) {
+        // SAFETY: the mapping is this library's alone.
+        unsafe { libc::madvise(self.0.cast(), SHARED, libc::MADV_DONTFORK) };
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: nobody uses the mapping any more.
+        unsafe { libc::syscall(libc::SYS_munmap, self.0, SHARED) };
+    }
+}
+
+/// Records that a snapshot was not taken. `why`: one clause.
+pub fn not_taken(time: Nanos, reason: Reason, why: &str) {
+    push(State::Complete(
+        Snapshot::not_taken(time, reason, why).encode(0),
+    ));
+}
+
+/// Takes a snapshot: `work` runs in a child, in a copy of this process, and returns the content of the event after its head
+/// ([`Snapshot::body`]). The caller sees to it that no other thread changes what `work` reads.
+///
+/// In the child, `work` calls nothing of the C library that takes a lock or memory, and does not panic.
+///
+/// # Errors
+/// One clause that says why there is no snapshot.
+pub fn take(
+    time: Nanos,
+    reason: Reason,
+    limits: Limits,
+    work: impl FnOnce() -> Vec<u8>,
+) -> Result<(), String> {
+    let own = std::process::id();
+    // A forked child has its parent's number here.
+    let busy = OWNER.load(Acquire);
+    if busy == own {
+        return Err("the one before is not finished".to_owned());
+    }
+    if OWNER.compare_exchange(busy, own, AcqRel, Relaxed).is_err() {
+        return Err("another thread takes one".to_owned());
+    }
+    let begun = begin(limits, work);
+    match begun {
+        Ok((pid, memory, pause)) => {
+            push(State::Child(Child {
+                pid,
+                memory,
+                until: Instant::now() + LONGEST_WAIT,
+                time,
+                reason,
+                pause,
+            }));
+            Ok(())
+        }
+        Err(why) => {
+            OWNER.store(0, Release);
+            Err(why)
+        }
+    }
+}
+
+fn begin(
+    limits: Limits,
+    work: impl FnOnce() -> Vec<u8>,
+) -> Result<(libc::pid_t, Shared, Nanos), String> {
+    let memory = Shared::new().ok_or("there is no memory for its result")?;
+    let parent = std::process::id();
+    // The child begins with all signals blocked: they are the program's. A fault ends it nevertheless.
+    let signals = BlockedSignals::all();
+    let began = Instant::now();
+    let (flags, nothing) = (0_usize, 0_usize);
+    // SAFETY: a child without shared memory. What it runs is above.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, nothing, nothing, nothing, nothing) };
+    if pid == 0 {
+        child(&memory, parent, limits, work);
+    }
+    let pause = Nanos(began.elapsed().as_nanos() as u64);
+    let error = std::io::Error::last_os_error();
+    drop(signals);
+    if pid < 0 {
+        return Err(match error.raw_os_error() {
+            Some(libc::ENOMEM) => "the system has no memory for a copy of the process".to_owned(),
+            Some(libc::EAGAIN) => "the limit on processes is reached".to_owned(),
+            Some(libc::EPERM | libc::ENOSYS) => "the system forbids child processes".to_owned(),
+            _ => format!("a child process cannot be made: {error}"),
+        });
+    }
+    memory.hide_from_forks();
+    #[allow(clippy::cast_possible_truncation)] // process numbers have 22 bits
+    let pid = pid as libc::pid_t;
+    Ok((pid, memory, pause))
+}
+
+/// What the child does. By the kernel's numbers: the C library's functions may need a lock that nobody releases here.
+fn child(memory: &Shared, parent: u32, limits: Limits, work: impl FnOnce() -> Vec<u8>) -> ! {
+    // SAFETY: each call changes this process alone, with arguments that live until it returns.
+    unsafe {
+        let name = c"nthbyte-holders";
+        libc::syscall(libc::SYS_prctl, libc::PR_SET_NAME, name.as_ptr());
+        let score = libc::syscall(
+            libc::SYS_openat,
+            libc::AT_FDCWD,
+            c"/proc/self/oom_score_adj".as_ptr(),
+            libc::O_WRONLY,
+        );
+        if score >= 0 {
+            libc::syscall(libc::SYS_write, score, c"1000".as_ptr(), 4_usize);
+        }
+        libc::syscall(libc::SYS_close_range, 0_u32, u32::MAX, 0_u32);
+        limit(libc::RLIMIT_CORE as i32, 0);
+        // A second more than the child's own limit.
+        limit(libc::RLIMIT_CPU as i32, limits.cpu.as_secs() + 2);
+        if limits.is_idle {
+            let lowest = libc::sched_param { sched_priority: 0 };
+            let policy = libc::SCHED_IDLE;
+            libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const lowest);
+        }
+        if libc::syscall(libc::SYS_getppid) == libc::c_long::from(parent) {
+            memory.put(&work());
+        }
+        loop {
+            libc::syscall(libc::SYS_exit_group, 0);
+        }
+    }
+}
+
+fn limit(resource: i32, value: u64) {
+    let limits = [value, value];
+    // SAFETY: two numbers, as the kernel has them.
+    unsafe {
+        libc::syscall(libc::SYS_prlimit64, 0, resource, limits.as_ptr(), 0_usize);
+    }
+}
+
+fn push(state: State) {
+    let flight = Box::into_raw(Box::new(Flight {
+        next: std::ptr::null_mut(),
+        owner: std::process::id(),
+        state,
+    }));
+    let mut last = NEW.load(Relaxed);
+    loop {
+        // SAFETY: nobody else knows it yet.
+        unsafe { (*flight).next = last };
+        match NEW.compare_exchange_weak(last, flight, Release, Relaxed) {
+            Ok(_) => return,
+            Err(now) => last = now,
+        }
+    }
+}
+
+/// Snapshots that the writer thread has taken over, the last one first.
+#[derive(Default)]
+pub(crate) struct Flights(Vec<Flight>);
+
+impl Flights {
+    /// The contents of the events that are complete, in order. `is_last`: waits for the others, for a bounded time, and calls
+    /// `alive` meanwhile.
+    pub(crate) fn collect(&mut self, is_last: bool, mut alive: impl FnMut()) -> Vec<Vec<u8>> {
+        let mut next = NEW.swap(std::ptr::null_mut(), Acquire);
+        let first = self.0.len();
+        while !next.is_null() {
+            // SAFETY: `push` has made it, and the swap has given it to this thread.
+            let flight = unsafe { Box::from_raw(next) };
+            next = flight.next;
+            self.0.insert(first, *flight);
+        }
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        let own = std::process::id();
+        self.0.retain(|flight| flight.owner == own);
+        let end = Instant::now() + LONGEST_AT_END;
+        let mut events = Vec::new();
+        for mut flight in std::mem::take(&mut self.0) {
+            let event = loop {
+                match flight.state.event(is_last && Instant::now() >= end) {
+                    None if is_last => {
+                        alive();
+                        std::thread::sleep(BETWEEN_LOOKS);
+                    }
+                    event => break event,
+                }
+            };
+            match event {
+                Some(event) => events.push(event),
+                None => self.0.push(flight),
+            }
+        }
+        events
+    }
+
+    /// Whether none is on its way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Ends all children: the process ends.
+    pub(crate) fn abandon(&mut self) {
+        for flight in &mut self.0 {
+            if let State::Child(child) = &mut flight.state {
+                child.until = Instant::now();
+            }
+        }
+    }
+}
+
+impl State {
+    /// The content of the event, if it is complete. `ends`: ends the child.
+    fn event(&mut self, ends: bool) -> Option<Vec<u8>> {
+        match self {
+            Self::Complete(event) => Some(std::mem::take(event)),
+            Self::Child(child) => child.event(ends),
+        }
+    }
+}
+
+impl Child {
+    fn event(&self, ends: bool) -> Option<Vec<u8>> {
+        let mut status = self.ended(libc::WNOHANG);
+        let is_late = ends || Instant::now() >= self.until;
+        if status.is_none() && is_late {
+            // SAFETY: this process's own child, which nobody has waited for: the number is not another one's.
+            unsafe { libc::syscall(libc::SYS_kill, self.pid, libc::SIGKILL) };
+            status = self.ended(0);
+        }
+        let status = status?;
+        OWNER.store(0, Release);
+        if let Some(content) = self.memory.content() {
+            let mut event = holders::head(0, self.time, self.reason, self.pause);
+            event.extend_from_slice(content);
+            return Some(event);
+        }
+        let signal = libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status));
+        let why = match signal {
+            _ if is_late => "it took too long".to_owned(),
+            Some(libc::SIGKILL) => "its process was killed: memory may be short".to_owned(),
+            Some(signal) => format!("its process was ended by signal {signal}"),
+            None => "its process left nothing".to_owned(),
+        };
+        let mut not = Snapshot::not_taken(self.time, self.reason, &why);
+        not.pause = self.pause;
+        Some(not.encode(0))
+    }
+
+    /// The child's status, if it has ended.
+    fn ended(&self, how: i32) -> Option<i32> {
+        let mut status = 0_i32;
+        // SAFETY: zeroes are a valid `rusage`, which the kernel fills.
+        let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+        loop {
+            // SAFETY: the status is written to a number of this function. By the kernel's number: `waitpid` is a point at which
+            // a thread can be cancelled.
+            let found = unsafe {
+                libc::syscall(
+                    libc::SYS_wait4,
+                    self.pid,
+                    &raw mut status,
+                    how | libc::__WCLONE,
+                    &raw mut used,
+                )
+            };
+            match found {
+                0 => return None,
+                // Somebody else has waited for it.
+                -1 if std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
+                -1 => return Some(0),
+                _ => {
+                    let of = |time: libc::timeval| {
+                        time.tv_sec.unsigned_abs() * 1_000_000_000
+                            + time.tv_usec.unsigned_abs() * 1000
+                    };
+                    SPENT.fetch_add(of(used.ru_utime) + of(used.ru_stime), Relaxed);
+                    return Some(status);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,336 @@
+"""Snapshots of who holds what: names and amounts, and that the program does not notice."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import REPOSITORY, Interpreter
+
+READER = REPOSITORY / "crates/profile/tests/read_format.py"
+
+# How a path names a reference, by its number in the file; None is left out.
+LINKS = ("?", ".{}", "[{}]", "[{}]", "local {}", "closure {}", None, "class", None, "key")
+
+# What the program below holds, in bytes of its texts, by who holds it.
+SERVICE = """
+import asyncio, collections, functools, gc, logging, threading, nthbyte
+
+def text(size, i):
+    return ("%08d" % i) * (size // 8)
+
+class Session:
+    def __init__(self, i):
+        self.data = {"cart": [text(400, i + k) for k in range(4)]}
+
+class Registry:
+    def __init__(self):
+        self.entries = {i: Session(i) for i in range(400)}
+
+registry = Registry()
+
+@functools.lru_cache(maxsize=None)
+def render(i):
+    return text(800, i)
+
+for i in range(600): render(i)
+
+def make_handler(i):
+    body = [text(400, i + k) for k in range(4)]
+    return lambda: body
+
+class Bus:
+    handlers = collections.defaultdict(list)
+
+for i in range(400): Bus.handlers["order"].append(make_handler(i))
+
+class Model:
+    __slots__ = ("pk", "body")
+    def __init__(self, pk):
+        self.pk, self.body = pk, text(1200, pk)
+
+by_key, recent = {}, collections.deque()
+for i in range(400):
+    by_key[Model, i] = Model(i)
+    recent.append(by_key[Model, i])
+
+class Keeps(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.records = []
+    def emit(self, record):
+        self.records.append(record)
+
+log = logging.getLogger("app")
+log.addHandler(Keeps())
+log.propagate = False
+for i in range(400): log.warning("%s", text(800, i))
+
+errors = []
+def risky(i):
+    payload = [text(400, i + k) for k in range(4)]
+    raise ValueError(i)
+for i in range(300):
+    try: risky(i)
+    except ValueError as error: errors.append(error)
+
+class Node:
+    def __init__(self, next, value):
+        self.next, self.value = next, value
+head = None
+for i in range(3000): head = Node(head, text(160, i))
+
+names = {text(480, i) for i in range(1000)}
+
+def numbers():
+    buffer = [text(480, i) for i in range(1000)]
+    yield 1
+    print(len(buffer))
+generator = numbers()
+next(generator)
+
+class Config: pass
+config = Config()
+config.__dict__["rows"] = tuple([text(480, i) for i in range(1000)])
+
+def thread():
+    scratch = [text(480, i) for i in range(1000)]
+    ready.set()
+    go.wait()
+    print(len(scratch))
+ready, go = threading.Event(), threading.Event()
+threading.Thread(target=thread, name="worker").start()
+ready.wait()
+
+async def waits(event, i):
+    state = [text(400, i + k) for k in range(4)]
+    await event.wait()
+    print(len(state), end="")
+
+async def main():
+    event = asyncio.Event()
+    tasks = [asyncio.ensure_future(waits(event, i)) for i in range(300)]
+    await asyncio.sleep(0)
+    gc.collect()
+    print(nthbyte.snapshot(force=True))
+    event.set()
+    await asyncio.gather(*tasks)
+
+asyncio.run(main())
+go.set()
+"""
+
+# The least and the most that each holds, in KiB: its texts, and what lies around them. Drawn blocks say it to a tenth.
+HELD = {
+    ".registry.entries": (625, 1000),
+    ".render": (470, 720),
+    "Bus.handlers['order']": (625, 1000),
+    ".log.handlers[0].records": (310, 900),
+    ".errors": (470, 900),
+    ".head.next": (470, 1100),
+    ".names": (470, 750),
+    ".generator local buffer": (470, 700),
+    ".config.rows": (470, 700),
+    "thread call local scratch": (470, 700),
+}
+
+
+class Snapshot:
+    """A snapshot, as the reader that was written from docs/format.md sees it."""
+
+    def __init__(self, line: str):
+        words = iter(line.split(" ")[1:])
+        take = lambda count: [next(words) for _ in range(count)]  # noqa: E731
+        text = lambda word: bytes.fromhex(word[1:]).decode()  # noqa: E731
+        _, _, self.reason, pause, self.outcome, why, objects, _, period = take(9)
+        self.why, self.pause, self.objects = text(why), int(pause), int(objects)
+        self.nodes: list[tuple[int, int, str, int, str, str]] = [(0, 0, "", 0, "", "")]
+        self.others: set[int] = set()
+        self.held: list[float] = []
+        self.recorded = 0
+        self.nobody = 0.0
+        for what in words:
+            if what == "node":
+                kind, _, parent, dominator, name, link, by, length, _ = take(9)
+                node = (int(parent), int(dominator), text(name), int(link), text(by), length)
+                self.nodes.append((*node[:2], f"{kind} {node[2]}", *node[3:]))
+            elif what == "other":
+                node, _ = take(2)
+                self.others.add(int(node))
+            else:
+                self.held = self.held or [0.0] * len(self.nodes)
+                by, _, size, is_drawn, _, recorded = take(6)
+                self.recorded += recorded != "-"
+                if is_drawn == "1":
+                    weight = int(size) / -math.expm1(-int(size) / max(int(period), 1))
+                    if by.isdecimal():
+                        self.held[int(by)] += weight
+                    else:
+                        self.nobody += weight
+        for node in range(len(self.nodes) - 1, 0, -1):
+            self.held[self.nodes[node][1]] += self.held[node]
+
+    def path(self, node: int) -> str:
+        """The references that lead to a node, from the module ``__main__``, a class or a thread on."""
+        steps = []
+        while node:
+            parent, _, name, link, by, _ = self.nodes[node]
+            step = LINKS[link]
+            if not parent:
+                kind, _, name = name.partition(" ")
+                if (kind, name) == ("1", "__main__"):
+                    name = ""
+                steps.append("thread call" if kind == "6" else name)
+            elif step is not None:
+                steps.append(step.format(by))
+            node = parent
+        joined = " ".join(reversed(steps))
+        return re.sub(r" (?=[.\[])", "", joined).strip()
+
+    def amounts(self) -> dict[str, float]:
+        """What each path holds, in KiB."""
+        found: dict[str, float] = {}
+        for node in range(1, len(self.nodes)):
+            path = self.path(node)
+            found[path] = max(found.get(path, 0), self.held[node] / 1024)
+        return found
+
+
+def snapshots(profile: Path) -> list[Snapshot]:
+    read = subprocess.run([sys.executable, READER, profile], capture_output=True, text=True, check=True)
+    return [Snapshot(line) for line in read.stdout.splitlines() if line.startswith("snapshot ")]
+
+
+def test_each_holder_has_its_name_and_its_amount(cpython: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "service.py").write_text(SERVICE)
+    done = cpython.nthbyte("run", "--no-holders", "-o", "a.nthb", "service.py", folder=tmp_path).ok()
+    assert done.out.splitlines()[0] == "None"
+    (found,) = snapshots(tmp_path / "a.nthb")
+    assert (found.reason, found.outcome, found.why) == ("2", "complete", "")
+    amounts = found.amounts()
+    wrong = {
+        path: round(amounts.get(path, 0))
+        for path, (least, most) in HELD.items()
+        if not 0.75 * least <= amounts.get(path, 0) <= 1.3 * most
+    }
+    assert not wrong, {path: round(amount) for path, amount in amounts.items() if amount > 100}
+    # Two keep the models, and two the tasks: each would be enough.
+    shared = [found.path(node) for node in found.others]
+    assert any(path.startswith((".by_key", ".recent")) for path in shared), shared
+    assert any("tasks" in path or "event" in path for path in shared), shared
+    # Half of the chain's 3000 nodes would be as many nodes here.
+    assert len(found.nodes) < 12_000
+    assert found.nobody < 0.05 * sum(found.held[:1] or [0]) + 200 * 1024
+    # The recording's samples of blocks that live are joined to their holders.
+    assert found.recorded > 10
+
+
+def test_keys_are_left_out_if_the_user_wants_that(cpython: Interpreter, tmp_path: Path) -> None:
+    program = "kept = {'secret': ['%9d' % i for i in range(50_000)]}"
+    for options, is_there in (((), True), (("--no-names",), False)):
+        cpython.nthbyte(
+            "run", "--holders", *options, "-f", "-o", "a.nthb", "-c", program, folder=tmp_path
+        ).ok()
+        (found,) = snapshots(tmp_path / "a.nthb")
+        assert (found.reason, found.outcome) == ("0", "complete")
+        assert max(found.held[1:]) > 2 << 20
+        # The name of a variable is no data.
+        names = {node[4] for node in found.nodes}
+        assert "kept" in names and ("'secret'" in names) == is_there
+
+
+def test_by_default_it_is_taken_where_the_program_has_paid_for_it(
+    cpython: Interpreter, tmp_path: Path
+) -> None:
+    program = "pass"
+    cpython.nthbyte("run", "-o", "a.nthb", "-c", program, folder=tmp_path).ok()
+    (found,) = snapshots(tmp_path / "a.nthb")
+    assert found.outcome == "none" and "1 % of what the program has used" in found.why
+    cpython.nthbyte("run", "--no-holders", "-o", "b.nthb", "-c", program, folder=tmp_path).ok()
+    assert snapshots(tmp_path / "b.nthb") == []
+
+
+CRASHES = """
+import ctypes, gc, os, time, nthbyte
+gc.disable()
+class Broken: pass
+kept = [Broken() for _ in range(100)]
+abort = ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value
+traverse = ctypes.c_void_p.from_address(id(Broken) + 184)
+own = traverse.value
+for broken in (abort, 4096, own):
+    traverse.value = broken
+    while (why := nthbyte.snapshot(force=True)) == "the one before is not finished":
+        time.sleep(0.01)
+    assert why is None, why
+traverse.value = own
+try:
+    print(os.waitpid(-1, 0))
+except ChildProcessError:
+    print("no child")
+"""
+
+
+def test_what_crashes_a_walk_does_not_reach_the_program(cpython: Interpreter, tmp_path: Path) -> None:
+    done = cpython.nthbyte("run", "--no-holders", "-o", "a.nthb", "-c", CRASHES, folder=tmp_path).ok()
+    assert done.out == "no child\n"
+    said = [found.why for found in snapshots(tmp_path / "a.nthb") if "not finished" not in found.why]
+    signals = [f"its process was ended by signal {number}" for number in (6, 11)]
+    assert said == [*signals, ""]
+
+
+FORKS = """
+import os, random, signal, sys, threading, time, nthbyte
+ended, waited = [], []
+signal.signal(signal.SIGCHLD, lambda *_: ended.append(1))
+stop = False
+
+def work(number):
+    kept, draw = {}, random.Random(number)
+    while not stop:
+        kept[draw.randrange(500)] = [str(draw.random()) for _ in range(draw.randrange(20))]
+        if number < 2 and draw.random() < 0.005:
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            waited.append(os.waitpid(child, 0)[0] == child)
+
+def begin():
+    while not stop:
+        brief = threading.Thread(target=lambda: [object() for _ in range(1000)])
+        brief.start()
+        brief.join()
+
+threads = [threading.Thread(target=work, args=(number,)) for number in range(7)] + [threading.Thread(target=begin)]
+for thread in threads: thread.start()
+for _ in range(int(sys.argv[1])):
+    while (why := nthbyte.snapshot(force=True)) == "the one before is not finished":
+        time.sleep(0.01)
+    assert why is None, why
+stop = True
+for thread in threads: thread.join()
+nthbyte.stop()
+try:
+    print(os.waitpid(-1, 0))
+except ChildProcessError:
+    print("no child")
+children = [open(f"/proc/self/task/{task}/children").read() for task in os.listdir("/proc/self/task")]
+print("".join(children).split(), all(waited), len(ended) <= len(waited))
+"""
+
+
+@pytest.mark.parametrize("count", [5, pytest.param(100, marks=pytest.mark.slow)])
+def test_threads_and_forks_of_the_program_notice_nothing(
+    cpython: Interpreter, tmp_path: Path, count: int
+) -> None:
+    (tmp_path / "forks.py").write_text(FORKS)
+    options = ("run", "-q", "--no-holders", "-o", "a.nthb")
+    done = cpython.nthbyte(*options, "forks.py", str(count), folder=tmp_path, timeout=600).ok()
+    assert done.out == "no child\n[] True True\n"
+    complete = [found for found in snapshots(tmp_path / "a.nthb") if found.outcome == "complete"]
+    assert len(complete) == count
