@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal as _;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -55,27 +55,41 @@ const SHOWN_AFTER: Duration = Duration::from_millis(500);
 
 /// Does something whose steps are not known, and shows on stderr, if that is a terminal, that it goes on.
 pub fn during<T>(what: &'static str, work: impl FnOnce() -> T) -> T {
-    if !std::io::stderr().is_terminal() {
-        return work();
-    }
-    let (done, is_done) = mpsc::channel::<()>();
-    let show = move || {
-        if is_done.recv_timeout(SHOWN_AFTER) != Err(RecvTimeoutError::Timeout) {
-            return;
+    let _working = Working::at(what);
+    work()
+}
+
+/// Work whose steps are not known, until it is dropped. What is drawn of it is gone then.
+pub struct Working(Option<(mpsc::Sender<()>, JoinHandle<()>)>);
+
+impl Working {
+    /// Shows on stderr, if that is a terminal, that the work goes on.
+    pub fn at(what: &'static str) -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self(None);
         }
-        let bar = ProgressBar::new_spinner().with_message(what);
-        bar.enable_steady_tick(Duration::from_millis(100));
-        // Until the other end is dropped.
-        let _ = is_done.recv();
-        bar.finish_and_clear();
-    };
-    // Without a thread nothing is shown.
-    let shown = thread::Builder::new().spawn(show).ok();
-    let result = work();
-    drop(done);
-    if let Some(shown) = shown {
-        // What it may have drawn is gone before the result is written.
-        let _ = shown.join();
+        let (done, is_done) = mpsc::channel::<()>();
+        let show = move || {
+            if is_done.recv_timeout(SHOWN_AFTER) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            let bar = ProgressBar::new_spinner().with_message(what);
+            bar.enable_steady_tick(Duration::from_millis(100));
+            // Until the other end is dropped.
+            let _ = is_done.recv();
+            bar.finish_and_clear();
+        };
+        // Without a thread nothing is shown.
+        let shown = thread::Builder::new().spawn(show).ok();
+        Self(shown.map(|shown| (done, shown)))
     }
-    result
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        if let Some((done, shown)) = self.0.take() {
+            drop(done);
+            let _ = shown.join();
+        }
+    }
 }

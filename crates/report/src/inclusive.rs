@@ -21,7 +21,7 @@ pub trait Sum: Copy + Default {
 const NONE: u32 = u32::MAX;
 
 /// Appends a sum. These are large, so a table has a quarter more room than it needs at most, not twice as much.
-fn push<T>(sums: &mut Vec<T>, sum: T) {
+pub(crate) fn push<T>(sums: &mut Vec<T>, sum: T) {
     if sums.len() == sums.capacity() {
         sums.reserve_exact((sums.len() / 4).max(64));
     }

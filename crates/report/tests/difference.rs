@@ -192,7 +192,7 @@ fn alarms(
             let rows = diff
                 .rows
                 .iter()
-                .any(|row| is_wrong(row.changes.get(&measure)));
+                .any(|row| is_wrong(row.changes.get(measure)));
             match found.iter_mut().find(|(known, _)| *known == measure) {
                 Some((_, alarms)) => *alarms += u32::from(rows),
                 None => found.push((measure, u32::from(rows))),
@@ -296,7 +296,7 @@ fn coverage(
                 continue;
             };
             let differences =
-                [Measure::Bytes, Measure::Allocations].map(|of| row.changes[&of].difference);
+                [Measure::Bytes, Measure::Allocations].map(|of| row.changes[of].difference);
             for ((held, truth), found) in held.iter_mut().zip(truth).zip(differences) {
                 *held += f64::from(u8::from(found.low <= truth && truth <= found.high));
             }
@@ -396,7 +396,7 @@ fn the_function_that_changed_is_found() {
         );
         let diff = diff(&[old], &[new]);
         assert_eq!(function(&diff.rows[0].name), 17);
-        found += u32::from(diff.rows[0].changes[&Measure::Bytes].significant);
+        found += u32::from(diff.rows[0].changes[Measure::Bytes].significant);
         assert!(diff.significant_rows <= 2, "{}", diff.significant_rows);
     }
     // The difference is nine standard deviations.
@@ -440,7 +440,7 @@ fn recorded_in_full_differences_are_exact() {
         (diff.significant_rows, function(&diff.rows[0].name)),
         (1, 17)
     );
-    let change = &diff.rows[0].changes[&Measure::Allocations];
+    let change = &diff.rows[0].changes[Measure::Allocations];
     assert_eq!((change.difference.low, change.difference.high), (3.0, 3.0));
     assert_eq!(
         diff.totals[&Measure::Bytes].difference.estimate,

@@ -6,7 +6,7 @@ use nthbyte_report::{By, Bytes, Sort, Summary, Time};
 
 use crate::json;
 use crate::output::{self, Output};
-use crate::progress::during;
+use crate::progress::Working;
 use crate::question::by;
 use crate::question::inputs::Profiles;
 use crate::question::selecting::{FrameOptions, Selecting};
@@ -111,26 +111,33 @@ impl Arguments {
             0 => usize::MAX,
             rows => rows,
         };
-        let summary = during("adding up", || {
-            Summary::first_rows(&prepared.profile, by, prepared.selected, sort, most)
-        });
-        if sort == Sort::Alive && !summary.knows_what_is_alive() {
-            bail!(
+        let profile = &prepared.profile;
+        let check = |summary: &Summary| match sort == Sort::Alive && !summary.knows_what_is_alive()
+        {
+            true => bail!(
                 "PyPy does not say what is alive: use --sort own, and look at the column `survived`"
-            );
+            ),
+            false => Ok(()),
+        };
+        let working = Working::at("adding up");
+        if self.json {
+            let order = (sort, most);
+            return Summary::with_json(profile, by, prepared.selected, order, |json| {
+                drop(working);
+                check(json.summary())?;
+                Output::Standard.write(|out| json::write(out, json))
+            });
         }
+        let summary = Summary::first_rows(profile, by, prepared.selected, sort, most);
+        drop(working);
+        check(&summary)?;
         Output::Standard.write(|out| {
-            if self.json {
-                json::write(out, &summary)?;
-            } else {
-                let width = output::terminal_width();
-                let text = match prepared.is_of_time {
-                    true => summary.render::<Time>(width),
-                    false => summary.render::<Bytes>(width),
-                };
-                out.write_all(text.as_bytes())?;
-            }
-            Ok(())
+            let width = output::terminal_width();
+            let text = match prepared.is_of_time {
+                true => summary.render::<Time>(width),
+                false => summary.render::<Bytes>(width),
+            };
+            Ok(out.write_all(text.as_bytes())?)
         })
     }
 }

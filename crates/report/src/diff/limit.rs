@@ -147,7 +147,7 @@ impl Limit {
             None => diff.totals.get(&diff.what).ok_or_else(unknown)?,
             Some(name) => row(diff, name)?
                 .changes
-                .get(&diff.what)
+                .get(diff.what)
                 .ok_or_else(unknown)?,
         };
         let beyond = match self.growth {

@@ -8,6 +8,7 @@ mod counted;
 mod limit;
 mod matching;
 mod page;
+mod per_measure;
 mod render;
 mod runs;
 mod sensitivity;
@@ -21,6 +22,7 @@ use serde::Serialize;
 pub use limit::{Limit, LimitError, Outcome};
 pub use matching::Folder;
 pub use page::write_page;
+pub use per_measure::PerMeasure;
 pub use runs::Measure;
 pub use sensitivity::Sensitivity;
 pub use sides::SideFacts;
@@ -102,7 +104,7 @@ pub struct Row {
     /// The side with samples of this row, if only one side has them.
     pub only: Option<Which>,
     /// The change in each measure.
-    pub changes: BTreeMap<Measure, Change>,
+    pub changes: PerMeasure<Change>,
 }
 
 /// A place in the source.
@@ -200,26 +202,27 @@ impl Diff {
             let run = |profile: &Profile| Run::of(profile, options.by, options.inclusive);
             profiles.iter().map(run).collect()
         };
-        let sides = Sides {
+        let mut sides = Sides {
             old: runs(old),
             new: runs(new),
         };
         let matching = Matching::of_profiles(old, new, &options.prefixes);
         let known = |measure: &Measure| sides.all().all(|run| run.known[*measure as usize]);
         let measures: Vec<Measure> = Measure::ALL.into_iter().filter(known).collect();
-        let pairs = sides.pairs(&matching);
-        let mut rows: Vec<Row> = pairs.iter().map(Row::named).collect();
+        let mut pairs = sides.take_pairs(&matching);
+        let named = |pair: &mut Pair| Row::named(pair, measures.len());
+        let mut rows: Vec<Row> = pairs.iter_mut().map(named).collect();
         let (mut totals, mut sensitivity) = (BTreeMap::new(), BTreeMap::new());
         for &measure in &measures {
             for (row, change) in rows.iter_mut().zip(sides.changes(&pairs, measure)) {
-                row.changes.insert(measure, change);
+                row.changes.push(measure, change);
             }
             totals.insert(measure, sides.total(measure));
             let tests = judge(
                 rows.iter_mut()
-                    .filter_map(|row| row.changes.get_mut(&measure)),
+                    .filter_map(|row| row.changes.get_mut(measure)),
             );
-            let changes = rows.iter().filter_map(|row| row.changes.get(&measure));
+            let changes = rows.iter().filter_map(|row| row.changes.get(measure));
             let found = Sensitivity::of(changes, measure, tests);
             sensitivity.extend(found.map(|found| (measure, found)));
         }
@@ -256,7 +259,7 @@ impl Diff {
     pub fn sort(&mut self, what: Measure) {
         self.what = what;
         let of = |row: &Row| {
-            let change = row.changes.get(&what);
+            let change = row.changes.get(what);
             change.map_or((false, 0.0), |change| {
                 (change.significant, change.difference.estimate.abs())
             })
@@ -281,7 +284,8 @@ impl Diff {
 }
 
 impl Row {
-    fn named(pair: &Pair) -> Self {
+    /// Takes the names out of a pair.
+    fn named(pair: &mut Pair, measures: usize) -> Self {
         let shown = |key: &Key| {
             if key.line > 0 {
                 key.line
@@ -289,26 +293,23 @@ impl Row {
                 key.first_line
             }
         };
-        let (key, only) = match (&pair.old_key, &pair.new_key) {
-            (_, Some(key)) if pair.old_key.is_none() => (key, Some(Which::New)),
-            (_, Some(key)) => (key, None),
-            (Some(key), None) => (key, Some(Which::Old)),
+        let (key, old, only) = match (pair.old_key.take(), pair.new_key.take()) {
+            (None, Some(new)) => (new, None, Some(Which::New)),
+            (Some(old), Some(new)) => (new, Some(old), None),
+            (Some(old), None) => (old, None, Some(Which::Old)),
             (None, None) => unreachable!("a pair has a key"),
         };
-        let moved = pair
-            .old_key
-            .as_ref()
-            .filter(|old| only.is_none() && *old != key);
+        let moved = old.filter(|old| *old != key);
         Self {
-            name: key.name.clone(),
-            file: key.file.clone(),
-            line: shown(key),
+            line: shown(&key),
             old_place: moved.map(|old| Place {
-                file: old.file.clone(),
-                line: shown(old),
+                line: shown(&old),
+                file: old.file,
             }),
+            name: key.name,
+            file: key.file,
             only,
-            changes: BTreeMap::new(),
+            changes: PerMeasure::with_capacity(measures),
         }
     }
 }

@@ -112,7 +112,7 @@ impl Diff {
     fn tables(&self, text: &mut String, width: usize) {
         let passes = |row: &&Row| {
             row.changes
-                .get(&self.what)
+                .get(self.what)
                 .is_some_and(|change| change.significant)
         };
         let (significant, others): (Vec<&Row>, Vec<&Row>) = self.rows.iter().partition(passes);
@@ -121,7 +121,7 @@ impl Diff {
             .into_iter()
             .filter(|row| {
                 row.changes
-                    .get(&self.what)
+                    .get(self.what)
                     .is_some_and(|change| change.difference.estimate != 0.0)
             })
             .collect();
@@ -155,7 +155,7 @@ impl Diff {
     fn rows_table(&self, text: &mut String, width: usize, rows: &[&Row]) {
         let figures: Vec<[String; 5]> = rows
             .iter()
-            .map(|row| figures(self.what, &row.changes[&self.what], row.only))
+            .map(|row| figures(self.what, &row.changes[self.what], row.only))
             .collect();
         table(text, width, kind(self.by), &figures, |at| {
             self.label(rows[at])

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::counted::Native;
 use crate::estimate::{self, Moments, Totals};
-use crate::inclusive::{ByKey, ByStack, KeyTotals, Sparse, Sum};
+use crate::inclusive::{self, ByKey, ByStack, KeyTotals, Sparse, Sum};
 use crate::periods;
 use crate::selection::{self, Alive, Moment};
 use crate::summary::{By, NO_FILE, NO_LABEL, NO_STACK, NO_TYPE};
@@ -76,6 +76,10 @@ impl Cell {
         &self.0[measure as usize]
     }
 
+    fn has_samples(&self) -> bool {
+        self.0.iter().any(|moments| moments.estimate > 0.0)
+    }
+
     fn of_mut(&mut self, measure: Measure) -> &mut Moments {
         &mut self.0[measure as usize]
     }
@@ -103,31 +107,31 @@ pub(super) struct Key {
 
 impl Key {
     fn named(name: &str) -> Self {
+        (name, "", 0, 0).into()
+    }
+}
+
+/// A key in a profile: name, file, first line and line.
+type Borrowed<'a> = (&'a str, &'a str, u32, u32);
+
+impl From<Borrowed<'_>> for Key {
+    fn from((name, file, first_line, line): Borrowed<'_>) -> Self {
         Self {
             name: name.to_owned(),
-            file: String::new(),
-            first_line: 0,
-            line: 0,
+            file: file.to_owned(),
+            first_line,
+            line,
         }
     }
+}
 
-    fn of(by: By, function: &Function, line: u32) -> Self {
-        let file = function.file.clone();
-        match by {
-            By::File => Self {
-                file,
-                ..Self::named(if function.file.is_empty() {
-                    NO_FILE
-                } else {
-                    &function.file
-                })
-            },
-            By::Function | By::Type | By::Line | By::Process | By::Label(_) => Self {
-                name: function.name.clone(),
-                file,
-                first_line: function.first_line,
-                line: if by == By::Line { line } else { 0 },
-            },
+fn key(by: By, function: &Function, line: u32) -> Borrowed<'_> {
+    match (by, function.file.as_str()) {
+        (By::File, "") => (NO_FILE, "", 0, 0),
+        (By::File, file) => (file, file, 0, 0),
+        (By::Line, file) => (&function.name, file, function.first_line, line),
+        (By::Function | By::Type | By::Process | By::Label(_), file) => {
+            (&function.name, file, function.first_line, 0)
         }
     }
 }
@@ -135,7 +139,8 @@ impl Key {
 /// One run of the program: a profile of one process, or of a family of them.
 #[derive(Debug)]
 pub(super) struct Run {
-    pub(super) rows: HashMap<Key, Cell, RandomState>,
+    /// The sums that are not 0, by key. A key may be there several times.
+    pub(super) rows: Vec<(Key, Cell)>,
     pub(super) all: Cell,
     /// The measures that are known.
     pub(super) known: [bool; Measure::ALL.len()],
@@ -162,7 +167,7 @@ impl Run {
     pub(super) fn of(profile: &Profile, by: By, inclusive: bool) -> Self {
         let tick = tick(profile);
         let mut run = Self {
-            rows: HashMap::default(),
+            rows: Vec::new(),
             all: Cell::default(),
             known: known(profile, tick.is_some()),
             exact: profile.is_exact(),
@@ -190,8 +195,11 @@ impl Run {
         for (_, cell) in cells.stacks.iter() {
             self.all.add(cell);
         }
-        let mut add = |key: Key, cell: &Cell| self.rows.entry(key).or_default().add(cell);
-        let (keys, frames) = keys(profile, by);
+        let mut add = |key: Key, cell: &Cell| {
+            if cell.has_samples() {
+                inclusive::push(&mut self.rows, (key, *cell));
+            }
+        };
         if by == By::Type {
             for (type_id, cell) in cells.types.iter() {
                 let name = match profile.types[type_id as usize].name.as_str() {
@@ -215,10 +223,11 @@ impl Run {
             }
         } else {
             add(Key::named(NO_STACK), &cells.stacks.of(0));
+            let (keys, frames) = keys(profile, by);
             let totals = ByKey::of(profile, cells.stacks, &frames, keys.len());
             for (number, key) in keys.into_iter().enumerate() {
                 if let Some(KeyTotals { own, total }) = totals.get(number) {
-                    add(key, if inclusive { &total } else { &own });
+                    add(key.into(), if inclusive { &total } else { &own });
                 }
             }
         }
@@ -226,14 +235,13 @@ impl Run {
 }
 
 /// The keys of all frames, each once, and the number of each frame's key.
-fn keys(profile: &Profile, by: By) -> (Vec<Key>, Vec<u32>) {
-    let mut numbers: HashMap<Key, u32, RandomState> = HashMap::default();
+fn keys(profile: &Profile, by: By) -> (Vec<Borrowed<'_>>, Vec<u32>) {
+    let mut numbers: HashMap<Borrowed<'_>, u32, RandomState> = HashMap::default();
     let mut keys = Vec::new();
     let number = |frame: &nthbyte_profile::model::Frame| {
-        let function = &profile.functions[frame.function as usize];
-        let key = Key::of(by, function, frame.line);
-        *numbers.entry(key).or_insert_with_key(|key| {
-            keys.push(key.clone());
+        let key = key(by, &profile.functions[frame.function as usize], frame.line);
+        *numbers.entry(key).or_insert_with(|| {
+            keys.push(key);
             keys.len() as u32 - 1
         })
     };

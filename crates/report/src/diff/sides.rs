@@ -12,7 +12,7 @@ use super::matching::Matching;
 use super::runs::{Cell, Key, Measure, Run};
 use super::{Change, counted};
 use crate::estimate::{self, Estimate, Moments};
-use crate::inclusive::Sum;
+use crate::inclusive::{self, Sum};
 use crate::periods;
 use crate::statistics::difference::Side;
 use crate::statistics::spread::{Prior, Scatter, Spread};
@@ -104,37 +104,39 @@ impl Sides {
         self.old.iter().chain(&self.new)
     }
 
-    /// All rows that have samples.
-    pub(super) fn pairs(&self, matching: &Matching) -> Vec<Pair> {
+    /// All rows that have samples, taken out of the runs.
+    pub(super) fn take_pairs(&mut self, matching: &Matching) -> Vec<Pair> {
+        let (old_runs, new_runs) = (self.old.len(), self.new.len());
         let mut numbers: HashMap<Key, usize, RandomState> = HashMap::default();
         let mut pairs: Vec<Pair> = Vec::new();
         let mut pair = |pairs: &mut Vec<Pair>, key: Key| {
             *numbers.entry(key).or_insert_with(|| {
-                pairs.push(Pair {
+                let pair = Pair {
                     old_key: None,
                     new_key: None,
-                    old: vec![Cell::default(); self.old.len()],
-                    new: vec![Cell::default(); self.new.len()],
-                });
+                    old: vec![Cell::default(); old_runs],
+                    new: vec![Cell::default(); new_runs],
+                };
+                inclusive::push(pairs, pair);
                 pairs.len() - 1
             })
         };
-        for (number, run) in self.old.iter().enumerate() {
-            for (key, cell) in run.rows.iter().filter(|(_, cell)| has_samples(cell)) {
-                let at = pair(&mut pairs, matching.translate(key));
+        for (number, run) in self.old.iter_mut().enumerate() {
+            for (key, cell) in std::mem::take(&mut run.rows) {
+                let at = pair(&mut pairs, matching.translate(&key));
                 let row = &mut pairs[at];
-                row.old[number].add(cell);
+                row.old[number].add(&cell);
                 // With several runs, the choice must not depend on the order of the table.
-                if row.old_key.as_ref().is_none_or(|known| key < known) {
-                    row.old_key = Some(key.clone());
+                if row.old_key.as_ref().is_none_or(|known| key < *known) {
+                    row.old_key = Some(key);
                 }
             }
         }
-        for (number, run) in self.new.iter().enumerate() {
-            for (key, cell) in run.rows.iter().filter(|(_, cell)| has_samples(cell)) {
+        for (number, run) in self.new.iter_mut().enumerate() {
+            for (key, cell) in std::mem::take(&mut run.rows) {
                 let at = pair(&mut pairs, key.clone());
-                pairs[at].new[number].add(cell);
-                pairs[at].new_key = Some(key.clone());
+                pairs[at].new[number].add(&cell);
+                pairs[at].new_key = Some(key);
             }
         }
         pairs.sort_by(|one, other| {
@@ -213,10 +215,6 @@ impl Sides {
             size: all().map(|moments| moments.estimate).sum::<f64>() / number,
         }
     }
-}
-
-fn has_samples(cell: &Cell) -> bool {
-    cell.0.iter().any(|moments| moments.estimate > 0.0)
 }
 
 /// The mean over the runs of a side.

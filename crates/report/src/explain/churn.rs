@@ -71,8 +71,10 @@ fn rank(all: &[Ranked], noun: &str) -> String {
 /// Places by their own bytes.
 pub(super) fn largest(facts: &Facts<'_>, by: By) -> Vec<Ranked> {
     let aggregate = &facts.aggregate;
-    let all = facts.places.group(&aggregate.stacks, by).into_iter();
-    places::ranked(all.map(|(key, split)| (key, aggregate.estimator.bytes(&split.all))))
+    let stacks = aggregate.stacks.iter();
+    let stacks = stacks.map(|(node, by_lifetime)| (node, by_lifetime.all));
+    let all = facts.places.group_each(stacks, by).into_iter();
+    places::ranked(all.map(|(key, sum)| (key, aggregate.estimator.bytes(&sum))))
 }
 
 /// What dies young in large numbers, and the line that makes most of these objects.

@@ -87,9 +87,18 @@ impl<'a> Places<'a> {
 
     /// The sums over the stacks of each place, without those that are 0.
     pub(super) fn group<T: Sum + PartialEq>(&self, stacks: &ByStack<T>, by: By) -> Vec<(Key, T)> {
+        self.group_each(stacks.iter().map(|(node, &sum)| (node, sum)), by)
+    }
+
+    /// The same of parts of the stacks' sums.
+    pub(super) fn group_each<T: Sum + PartialEq>(
+        &self,
+        stacks: impl Iterator<Item = (u32, T)>,
+        by: By,
+    ) -> Vec<(Key, T)> {
         let nothing = T::default();
-        let with_samples = stacks.iter().filter(|(_, sum)| **sum != nothing);
-        group(with_samples.map(|(node, &sum)| (self.key(NodeId(node), by), sum)))
+        let with_samples = stacks.filter(|(_, sum)| *sum != nothing);
+        group(with_samples.map(|(node, sum)| (self.key(NodeId(node), by), sum)))
     }
 
     /// What a sample stands for.

@@ -26,11 +26,18 @@ impl Analysis<'_> {
         let unsampled = self.estimator.bytes(&Totals::default()).high;
         let mut places: Vec<Growth> = Vec::new();
         let named = Named::of(findings);
+        let keep_most = |places: &mut Vec<Growth>| {
+            places.sort_by(|one, other| other.seems().total_cmp(&one.seems()));
+            places.truncate(MOST);
+        };
         for (number, &(verdict, _)) in judged.iter().enumerate() {
             places.extend(self.may_have_grown(number, verdict, &named));
+            if places.len() >= 2 * MOST {
+                keep_most(&mut places);
+            }
         }
-        places.sort_by(|one, other| other.seems().total_cmp(&one.seems()));
-        let limits = places.iter().take(MOST).map(|place| {
+        keep_most(&mut places);
+        let limits = places.iter().map(|place| {
             let [gained, lost] =
                 [&place.gained, &place.lost].map(|side| self.estimator.bytes(side));
             difference(&gained, &lost).high / place.part

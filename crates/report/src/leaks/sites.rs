@@ -15,6 +15,7 @@ use nthbyte_profile::model::{Function, Lifetime};
 
 use super::clock::{Clocks, Instant, STEP};
 use crate::fold::stands_for;
+use crate::inclusive;
 
 /// What the samples of a site have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -416,14 +417,15 @@ impl Sites {
             };
             let key = (level, function, line, third);
             *making.keys.entry(key).or_insert_with(|| {
-                self.sites.push(Site {
+                let site = Site {
                     level,
                     function,
                     line,
                     members: 0..0,
                     first: Nanos(u64::MAX),
                     births: 0,
-                });
+                };
+                inclusive::push(&mut self.sites, site);
                 self.sites.len() as u32 - 1
             })
         });

@@ -3,28 +3,44 @@
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::LabelSetId;
 
-use super::rows::Labelled;
+use super::rows::{Label, Table};
 use super::{LabelKey, NO_LABEL};
 use crate::inclusive::{KeyTotals, Sparse, Sum};
 
-/// Rows of a label's values, from the sums by label set.
-pub(super) fn labelled<'a, T: Sum + 'static>(
-    profile: &'a Profile,
-    sums: &Sparse<T>,
-    key: LabelKey,
-) -> Labelled<'a, T> {
-    let values = profile.label_values(key.as_str());
-    let mut totals = vec![T::default(); values.values.len() + 1];
-    for (set, sum) in sums.iter() {
-        let value = values.of(LabelSetId(set));
-        totals[value.unwrap_or(values.values.len())].add(sum);
+/// The rows of a label's values, and the row of samples without that label, which is the last one.
+pub(super) struct OfLabels<'a, T> {
+    names: Vec<&'a str>,
+    totals: Vec<T>,
+}
+
+impl<'a, T: Sum> OfLabels<'a, T> {
+    /// From the sums by label set.
+    pub(super) fn of(profile: &'a Profile, sums: &Sparse<T>, key: LabelKey) -> Self {
+        let values = profile.label_values(key.as_str());
+        let mut totals = vec![T::default(); values.values.len() + 1];
+        for (set, sum) in sums.iter() {
+            let value = values.of(LabelSetId(set));
+            totals[value.unwrap_or(values.values.len())].add(sum);
+        }
+        let names = values.values.iter().copied().chain([NO_LABEL]);
+        Self {
+            names: names.collect(),
+            totals,
+        }
     }
-    let names = values.values.iter().copied().chain([NO_LABEL]);
-    let names: Vec<&str> = names.collect();
-    let rows = names.into_iter().zip(totals).enumerate();
-    Box::new(
-        rows.map(|(number, (name, own))| {
-            (number, (name.into(), "", 0), KeyTotals { own, total: own })
-        }),
-    )
+}
+
+impl<T: Sum> Table<T> for OfLabels<'_, T> {
+    fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    fn label(&self, row: usize) -> Label<'_> {
+        (self.names[row].into(), "", 0)
+    }
+
+    fn totals(&self, row: usize) -> Option<KeyTotals<T>> {
+        let own = self.totals[row];
+        Some(KeyTotals { own, total: own })
+    }
 }

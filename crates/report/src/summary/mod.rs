@@ -12,11 +12,13 @@ pub use processes::ProcessSummary;
 pub use rows::{Row, RowBytes, Sort};
 pub use time::{RowTime, TimeSummary, Unit};
 
+use std::cell::RefCell;
+
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::LostKind;
 use nthbyte_profile::meta::Distances;
 use nthbyte_profile::model::Lifetime;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::aggregate::{Aggregate, ByLifetime};
 use crate::estimate::{Estimate, Estimator, Totals};
@@ -25,6 +27,7 @@ use crate::inclusive::Sum;
 use crate::periods;
 use crate::selection::{Alive, Moment, Reading, Selected, lifetimes_are_known, peak_of_rss};
 use crate::youth;
+use rows::Ordered;
 
 /// The kind of the rows of a summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -161,7 +164,8 @@ pub struct Summary {
     pub unlisted: Estimate,
     /// The same, in allocations.
     pub unlisted_allocations: Estimate,
-    /// The rows, largest own bytes first.
+    /// The rows, largest own bytes first. Without any, JSON has no such field: see [`Summary::with_rows`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<Row<RowBytes>>,
     /// Number of rows that [`Summary::truncate`] removed.
     pub rows_left_out: usize,
@@ -186,6 +190,30 @@ pub struct Summary {
     /// The names of frames that stand for removed ones.
     #[serde(skip)]
     folded: Vec<&'static str>,
+}
+
+/// A summary whose rows are made as they are written. It can be written once.
+#[derive(Serialize)]
+pub struct Json<'a> {
+    #[serde(flatten)]
+    summary: Summary,
+    rows: OneByOne<'a>,
+}
+
+struct OneByOne<'a>(RefCell<&'a mut dyn Iterator<Item = Row<RowBytes>>>);
+
+impl Serialize for OneByOne<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(&mut **self.0.borrow_mut())
+    }
+}
+
+impl Json<'_> {
+    /// The summary, without its rows.
+    #[must_use]
+    pub fn summary(&self) -> &Summary {
+        &self.summary
+    }
 }
 
 /// Figures of all samples together.
@@ -250,6 +278,21 @@ impl Summary {
         sort: Sort,
         most: usize,
     ) -> Self {
+        Self::with_rows(profile, by, selection, (sort, most), |mut summary, rows| {
+            summary.rows = rows.collect();
+            summary
+        })
+    }
+
+    /// Passes a summary without rows to `use_it`, and its rows in this order, at most so many, of which each is made when it is
+    /// taken: all at once may take much more memory than the profile.
+    pub fn with_rows<R>(
+        profile: &Profile,
+        by: By,
+        selection: Selected,
+        (sort, most): (Sort, usize),
+        use_it: impl FnOnce(Self, &mut dyn Iterator<Item = Row<RowBytes>>) -> R,
+    ) -> R {
         let mut aggregate = Aggregate::of(profile, selection.moment());
         let estimator = &aggregate.estimator.clone();
         let processes = processes::of(profile, &aggregate);
@@ -274,7 +317,7 @@ impl Summary {
             let kinds = kinds.filter(|(kind, _)| (*kind == LostKind::Allocations) == of_samples);
             kinds.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count))
         };
-        let first = rows::rows(profile, &mut aggregate, by, alive_is_known, (sort, most));
+        let ordered = Ordered::of(profile, &mut aggregate, by, (sort, most));
         let few = youth::few_collections(profile);
         let meta = &profile.meta;
         let counted = profile.allocated;
@@ -313,12 +356,12 @@ impl Summary {
             damage: damage(profile),
             unlisted: estimator.bytes(&Totals::default()),
             unlisted_allocations: estimator.allocations(&Totals::default()),
-            rows: first.rows,
-            rows_left_out: first.left_out,
+            rows: Vec::new(),
+            rows_left_out: ordered.left_out,
             bytes_left_out: Estimate::exact(0.0),
             alive_left_out: alive_is_known.then(|| Estimate::exact(0.0)),
             time: TimeSummary::of(profile, by),
-            left_out: first.sum_left_out,
+            left_out: ordered.sum_left_out,
             estimator: *estimator,
             of_alive: aggregate.of_alive,
             sorted_by: sort,
@@ -327,7 +370,21 @@ impl Summary {
         };
         summary.count_left_out();
         summary.time.truncate(most);
-        summary
+        use_it(summary, &mut ordered.rows(&aggregate, alive_is_known))
+    }
+
+    /// Passes to `write` what JSON has of the same, of which the rows are made as they are written.
+    pub fn with_json<R>(
+        profile: &Profile,
+        by: By,
+        selection: Selected,
+        order: (Sort, usize),
+        write: impl FnOnce(&Json<'_>) -> R,
+    ) -> R {
+        Self::with_rows(profile, by, selection, order, |summary, rows| {
+            let rows = OneByOne(RefCell::new(rows));
+            write(&Json { summary, rows })
+        })
     }
 
     /// Computes what the rows that are left out are together.

@@ -4,10 +4,8 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::Memory;
 use serde::Serialize;
 
-use super::rows::Labelled;
 use crate::aggregate::Aggregate;
 use crate::estimate::Estimate;
-use crate::inclusive::KeyTotals;
 
 /// A process.
 #[derive(Clone, Debug, Serialize)]
@@ -55,15 +53,6 @@ impl ProcessSummary {
     pub fn label(&self) -> String {
         nthbyte_profile::model::process_label(self.pid, self.parent_pid)
     }
-}
-
-/// Rows of processes.
-pub(super) fn labelled<'a, T: Copy>(profile: &'a Profile, totals: &'a [T]) -> Labelled<'a, T> {
-    let processes = profile.processes.iter().zip(totals).enumerate();
-    Box::new(processes.map(|(number, (process, &own))| {
-        let label = (process.label().into(), "", 0);
-        (number, label, KeyTotals { own, total: own })
-    }))
 }
 
 /// The largest resident set.

@@ -9,11 +9,12 @@ use nthbyte_profile::event::NodeId;
 use nthbyte_profile::model::{Function, Lifetime};
 use serde::Serialize;
 
-use super::{By, NO_FILE, NO_STACK, NO_TYPE, labels, processes};
+use super::labels::OfLabels;
+use super::{By, NO_FILE, NO_STACK, NO_TYPE};
 use crate::aggregate::{Aggregate, ByLifetime};
 use crate::estimate::Estimate;
 use crate::fold;
-use crate::inclusive::{ByKey, ByStack, KeyTotals, Sparse, Sum};
+use crate::inclusive::{self, ByKey, ByStack, KeyTotals, Sparse, Sum};
 
 /// One row of a summary, with figures of bytes or of time.
 #[derive(Clone, Debug, Serialize)]
@@ -96,17 +97,48 @@ pub enum Sort {
 /// Name, file and line of a row.
 pub(super) type Label<'a> = (Cow<'a, str>, &'a str, u32);
 
-/// A row to be.
-struct Candidate<'a> {
-    number: usize,
-    label: Label<'a>,
-    totals: KeyTotals<ByLifetime>,
+/// All rows that there could be, each made when it is asked for: there may be one for each of a million functions.
+pub(super) trait Table<T> {
+    /// How many there are.
+    fn len(&self) -> usize;
+
+    /// The label of a row.
+    fn label(&self, row: usize) -> Label<'_>;
+
+    /// Its totals; `None` if it has no samples.
+    fn totals(&self, row: usize) -> Option<KeyTotals<T>>;
 }
 
-impl Candidate<'_> {
-    fn order(&self, other: &Self, sort: Sort) -> Ordering {
-        let size = |of: &Self| {
-            let KeyTotals { own, total } = &of.totals;
+/// The rows that have samples, in an order.
+pub(super) struct Ordered<'a> {
+    table: Box<dyn Table<ByLifetime> + 'a>,
+    /// The rows of the table that are shown, with what orders them.
+    shown: Vec<([f64; 3], u32)>,
+    pub(super) left_out: usize,
+    pub(super) sum_left_out: ByLifetime,
+}
+
+impl<'a> Ordered<'a> {
+    /// The first rows in an order, at most `most`. Takes the sums by stack and by type.
+    pub(super) fn of(
+        profile: &'a Profile,
+        aggregate: &mut Aggregate,
+        by: By,
+        (sort, most): (Sort, usize),
+    ) -> Self {
+        let stacks = std::mem::replace(&mut aggregate.stacks, ByStack::new(0));
+        let types = std::mem::replace(&mut aggregate.types, Sparse::new(0));
+        let table: Box<dyn Table<ByLifetime> + 'a> = match by {
+            By::Type => Box::new(ByType::of(profile, types)),
+            By::Process => Box::new(OfProcesses {
+                profile,
+                totals: aggregate.processes.clone(),
+            }),
+            By::Label(key) => Box::new(OfLabels::of(profile, &aggregate.labels, key)),
+            By::Function | By::Line | By::File => Box::new(ByFrame::of(profile, stacks, by)),
+        };
+        let sizes = |row: usize| {
+            let KeyTotals { own, total } = table.totals(row)?;
             let first = match sort {
                 Sort::Own => own.all.bytes,
                 Sort::Total => total.all.bytes,
@@ -114,9 +146,45 @@ impl Candidate<'_> {
                 Sort::Young => *own.of(Lifetime::DiedYoung),
                 Sort::Allocs => own.all.allocations,
             };
-            [first, own.all.bytes, total.all.bytes].map(|of| of.estimate)
+            let sizes = [first, own.all.bytes, total.all.bytes].map(|of| of.estimate);
+            (total.all.samples > 0).then_some((sizes, row as u32))
         };
-        largest_first(size(self), size(other)).then_with(|| self.label.cmp(&other.label))
+        let mut shown = Vec::new();
+        for row in (0..table.len()).filter_map(sizes) {
+            inclusive::push(&mut shown, row);
+        }
+        let label = |row: u32| table.label(row as usize);
+        shown.sort_unstable_by(|(one, row), (other, other_row)| {
+            let order = largest_first(*one, *other);
+            order.then_with(|| label(*row).cmp(&label(*other_row)))
+        });
+        let (mut left_out, mut sum_left_out) = (0, ByLifetime::default());
+        for (_, row) in shown.drain(most.min(shown.len())..) {
+            left_out += 1;
+            if let Some(totals) = table.totals(row as usize) {
+                sum_left_out.add(&totals.own);
+            }
+        }
+        Self {
+            table,
+            shown,
+            left_out,
+            sum_left_out,
+        }
+    }
+
+    /// The rows, made one after another.
+    pub(super) fn rows(
+        &self,
+        aggregate: &Aggregate,
+        alive_is_known: bool,
+    ) -> impl Iterator<Item = Row<RowBytes>> {
+        self.shown.iter().filter_map(move |&(_, row)| {
+            let row = row as usize;
+            let totals = self.table.totals(row)?;
+            let label = self.table.label(row);
+            Some(make(row, label, totals, aggregate, alive_is_known))
+        })
     }
 }
 
@@ -128,71 +196,15 @@ fn largest_first(one: [f64; 3], other: [f64; 3]) -> Ordering {
     })
 }
 
-/// The first rows, and what the others are together.
-pub(super) struct First {
-    pub(super) rows: Vec<Row<RowBytes>>,
-    pub(super) left_out: usize,
-    pub(super) sum_left_out: ByLifetime,
-}
-
-/// The first rows in an order, at most `most`: of a million functions, others are never made. Takes the sums
-/// by stack and by type.
-pub(super) fn rows(
-    profile: &Profile,
-    aggregate: &mut Aggregate,
-    by: By,
+fn make(
+    number: usize,
+    (name, file, line): Label<'_>,
+    KeyTotals { own, total }: KeyTotals<ByLifetime>,
+    aggregate: &Aggregate,
     alive_is_known: bool,
-    (sort, most): (Sort, usize),
-) -> First {
-    let stacks = std::mem::replace(&mut aggregate.stacks, ByStack::new(0));
-    let types = std::mem::replace(&mut aggregate.types, Sparse::new(0));
-    let aggregate = &*aggregate;
-    let labelled = match by {
-        By::Type => by_type(profile, types),
-        By::Process => processes::labelled(profile, &aggregate.processes),
-        By::Label(key) => labels::labelled(profile, &aggregate.labels, key),
-        By::Function | By::Line | By::File => by_frame(profile, stacks, by),
-    };
-    let (mut left_out, mut sum_left_out) = (0, ByLifetime::default());
-    let mut cut = |candidates: &mut Vec<Candidate<'_>>| {
-        candidates.sort_by(|one, other| one.order(other, sort));
-        for candidate in candidates.drain(most.min(candidates.len())..) {
-            left_out += 1;
-            sum_left_out.add(&candidate.totals.own);
-        }
-    };
-    let mut candidates = Vec::new();
-    for (number, label, totals) in labelled {
-        if totals.total.all.samples > 0 {
-            candidates.push(Candidate {
-                number,
-                label,
-                totals,
-            });
-            if candidates.len() > most.saturating_mul(2).saturating_add(CANDIDATES) {
-                cut(&mut candidates);
-            }
-        }
-    }
-    cut(&mut candidates);
-    let candidates = candidates.into_iter();
-    First {
-        rows: candidates
-            .map(|of| row(of, aggregate, alive_is_known))
-            .collect(),
-        left_out,
-        sum_left_out,
-    }
-}
-
-/// Candidates beyond those of which rows are made: so many are sorted together.
-const CANDIDATES: usize = 1_000;
-
-fn row(of: Candidate<'_>, aggregate: &Aggregate, alive_is_known: bool) -> Row<RowBytes> {
+) -> Row<RowBytes> {
     let whole = aggregate.all.all.bytes.estimate;
     let (estimator, of_alive) = (&aggregate.estimator, &aggregate.of_alive);
-    let KeyTotals { own, total } = of.totals;
-    let (name, file, line) = of.label;
     let figures = RowBytes {
         self_bytes: estimator.bytes(&own.all),
         total_bytes: estimator.bytes(&total.all),
@@ -208,7 +220,7 @@ fn row(of: Candidate<'_>, aggregate: &Aggregate, alive_is_known: bool) -> Row<Ro
         survivors: estimator.of_bytes(&own.survivors()),
         alive: alive_is_known.then(|| of_alive.of_bytes(&own.alive)),
         total_alive: alive_is_known.then(|| of_alive.of_bytes(&total.alive)),
-        process: of.number,
+        process: number,
         own,
     };
     Row {
@@ -242,82 +254,157 @@ pub(super) fn sort(rows: &mut [Row<RowBytes>], sort: Sort) {
     });
 }
 
-/// The labels of rows and their totals, each with the number of its label.
-pub(super) type Labelled<'a, T> = Box<dyn Iterator<Item = (usize, Label<'a>, KeyTotals<T>)> + 'a>;
-
 /// Types of one name are one row.
-fn by_type(profile: &Profile, types: Sparse<ByLifetime>) -> Labelled<'_, ByLifetime> {
-    let name = |type_id: u32| match profile.types[type_id as usize].name.as_str() {
-        "" => NO_TYPE,
-        name => name,
-    };
-    let mut by_name: Vec<u32> = types.iter().map(|(type_id, _)| type_id).collect();
-    by_name.sort_by_key(|&type_id| name(type_id));
-    let mut left = by_name.into_iter().peekable();
-    let rows = std::iter::from_fn(move || {
-        let first = left.next()?;
-        let mut own = types.of(first as usize);
-        while let Some(alike) = left.next_if(|&other| name(other) == name(first)) {
-            own.add(&types.of(alike as usize));
-        }
-        Some((name(first), own))
-    });
-    Box::new(
-        rows.enumerate().map(|(number, (name, own))| {
-            (number, (name.into(), "", 0), KeyTotals { own, total: own })
-        }),
-    )
+struct ByType<'a> {
+    profile: &'a Profile,
+    types: Sparse<ByLifetime>,
+    /// Types, in the order of their names.
+    by_name: Vec<u32>,
+    /// Where each row begins in `by_name`, and where the last one ends.
+    rows: Vec<u32>,
 }
 
-/// The rows of functions, lines or files that have samples, and the row of samples without a frame.
-pub(super) fn by_frame<T: Sum + 'static>(
-    profile: &Profile,
-    stacks: ByStack<T>,
-    by: By,
-) -> Labelled<'_, T> {
-    // For each key, a frame that has it.
-    let mut frames: Vec<u32> = Vec::new();
-    let mut numbers: HashMap<(u32, u32), u32, foldhash::fast::RandomState> = HashMap::default();
-    let mut files: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
-    let mut keys = Vec::with_capacity(profile.frames.len());
-    for (number, frame) in (0..).zip(&profile.frames) {
-        let key = match by {
-            By::Line => (frame.function, frame.line),
-            By::File => {
-                let next = files.len() as u32;
-                let name = file_name(&profile.functions[frame.function as usize]);
-                (*files.entry(name).or_insert(next), 0)
-            }
-            By::Function | By::Type | By::Process | By::Label(_) => (frame.function, 0),
+impl<'a> ByType<'a> {
+    fn of(profile: &'a Profile, types: Sparse<ByLifetime>) -> Self {
+        let name = |type_id: u32| type_name(profile, type_id);
+        let mut by_name: Vec<u32> = types.iter().map(|(type_id, _)| type_id).collect();
+        by_name.sort_by_key(|&type_id| name(type_id));
+        let begins = |&at: &u32| {
+            let at = at as usize;
+            at == 0 || at == by_name.len() || name(by_name[at]) != name(by_name[at - 1])
         };
-        keys.push(*numbers.entry(key).or_insert_with(|| {
-            frames.push(number);
-            frames.len() as u32 - 1
-        }));
+        // There are no more types than a `u32` can number.
+        let rows = (0..=by_name.len() as u32).filter(begins).collect();
+        Self {
+            profile,
+            types,
+            by_name,
+            rows,
+        }
     }
-    drop((numbers, files));
-    let none = stacks.of(NodeId::ROOT.index());
-    let totals = ByKey::of(profile, stacks, &keys, frames.len());
-    let count = frames.len();
-    let rows = frames.into_iter().enumerate();
-    let rows = rows.filter_map(move |(key, frame)| {
-        let frame = &profile.frames[frame as usize];
-        let function = &profile.functions[frame.function as usize];
-        let totals = totals.get(key)?;
+}
+
+fn type_name(profile: &Profile, type_id: u32) -> &str {
+    match profile.types[type_id as usize].name.as_str() {
+        "" => NO_TYPE,
+        name => name,
+    }
+}
+
+impl Table<ByLifetime> for ByType<'_> {
+    fn len(&self) -> usize {
+        self.rows.len() - 1
+    }
+
+    fn label(&self, row: usize) -> Label<'_> {
+        let first = self.by_name[self.rows[row] as usize];
+        (type_name(self.profile, first).into(), "", 0)
+    }
+
+    fn totals(&self, row: usize) -> Option<KeyTotals<ByLifetime>> {
+        let mut own = ByLifetime::default();
+        for &type_id in &self.by_name[self.rows[row] as usize..self.rows[row + 1] as usize] {
+            own.add(&self.types.of(type_id as usize));
+        }
+        Some(KeyTotals { own, total: own })
+    }
+}
+
+/// The rows of processes.
+pub(super) struct OfProcesses<'a, T> {
+    pub(super) profile: &'a Profile,
+    pub(super) totals: Vec<T>,
+}
+
+impl<T: Copy> Table<T> for OfProcesses<'_, T> {
+    fn len(&self) -> usize {
+        self.profile.processes.len().min(self.totals.len())
+    }
+
+    fn label(&self, row: usize) -> Label<'_> {
+        (self.profile.processes[row].label().into(), "", 0)
+    }
+
+    fn totals(&self, row: usize) -> Option<KeyTotals<T>> {
+        let own = self.totals[row];
+        Some(KeyTotals { own, total: own })
+    }
+}
+
+/// The rows of functions, lines or files, and the row of samples without a frame, which is the last one.
+pub(super) struct ByFrame<'a, T> {
+    profile: &'a Profile,
+    by: By,
+    /// For each key, a frame that has it.
+    frames: Vec<u32>,
+    totals: ByKey<T>,
+    /// Of samples without a frame.
+    none: T,
+}
+
+impl<'a, T: Sum> ByFrame<'a, T> {
+    pub(super) fn of(profile: &'a Profile, stacks: ByStack<T>, by: By) -> Self {
+        let mut frames: Vec<u32> = Vec::new();
+        let mut numbers: HashMap<(u32, u32), u32, foldhash::fast::RandomState> = HashMap::default();
+        let mut files: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
+        let mut keys = Vec::with_capacity(profile.frames.len());
+        for (number, frame) in (0..).zip(&profile.frames) {
+            let key = match by {
+                By::Line => (frame.function, frame.line),
+                By::File => {
+                    let next = files.len() as u32;
+                    let name = file_name(&profile.functions[frame.function as usize]);
+                    (*files.entry(name).or_insert(next), 0)
+                }
+                By::Function | By::Type | By::Process | By::Label(_) => (frame.function, 0),
+            };
+            keys.push(*numbers.entry(key).or_insert_with(|| {
+                frames.push(number);
+                frames.len() as u32 - 1
+            }));
+        }
+        drop((numbers, files));
+        let none = stacks.of(NodeId::ROOT.index());
+        let totals = ByKey::of(profile, stacks, &keys, frames.len());
+        Self {
+            profile,
+            by,
+            frames,
+            totals,
+            none,
+        }
+    }
+}
+
+impl<T: Sum> Table<T> for ByFrame<'_, T> {
+    fn len(&self) -> usize {
+        self.frames.len() + 1
+    }
+
+    fn label(&self, row: usize) -> Label<'_> {
+        let Some(&frame) = self.frames.get(row) else {
+            return (NO_STACK.into(), "", 0);
+        };
+        let frame = &self.profile.frames[frame as usize];
+        let function = &self.profile.functions[frame.function as usize];
         let name = function.name.as_str();
-        let (name, line) = match by {
+        let (name, line) = match self.by {
             By::Line => (name, frame.line),
             By::File => (file_name(function), 0),
             By::Function | By::Type | By::Process | By::Label(_) => (name, function.first_line),
         };
-        Some((key, (name.into(), function.file.as_str(), line), totals))
-    });
-    let none = KeyTotals {
-        own: none,
-        total: none,
-    };
-    let none = (count, (NO_STACK.into(), "", 0), none);
-    Box::new(rows.chain([none]))
+        (name.into(), function.file.as_str(), line)
+    }
+
+    fn totals(&self, row: usize) -> Option<KeyTotals<T>> {
+        match row == self.frames.len() {
+            true => Some(KeyTotals {
+                own: self.none,
+                total: self.none,
+            }),
+            false => self.totals.get(row),
+        }
+    }
 }
 
 /// The file of a function, as the row of the file is named.

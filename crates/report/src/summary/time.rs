@@ -4,10 +4,10 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::LostKind;
 use serde::Serialize;
 
-use super::rows::{Label, Row, by_frame};
-use super::{By, labels, processes};
+use super::By;
+use super::labels::OfLabels;
+use super::rows::{ByFrame, OfProcesses, Row, Table};
 use crate::estimate::Estimate;
-use crate::inclusive::KeyTotals;
 use crate::time::{self, Time, TimeTotals};
 
 /// Figures from the time samples of a profile. There are no rows by type: time samples have none.
@@ -110,30 +110,32 @@ fn gil_held(profile: &Profile) -> Option<f64> {
 }
 
 fn rows(profile: &Profile, clock: &Time, by: By) -> Vec<Row<RowTime>> {
-    let processes = time::processes(profile);
-    let labelled = match by {
-        By::Process => processes::labelled(profile, &processes),
-        By::Label(key) => labels::labelled(profile, &time::labels(profile), key),
-        _ => by_frame(profile, time::stacks(profile), by),
+    let table: Box<dyn Table<TimeTotals> + '_> = match by {
+        By::Process => Box::new(OfProcesses {
+            profile,
+            totals: time::processes(profile),
+        }),
+        By::Label(key) => Box::new(OfLabels::of(profile, &time::labels(profile), key)),
+        _ => Box::new(ByFrame::of(profile, time::stacks(profile), by)),
     };
-    let row = |(_, label, totals): (usize, Label<'_>, KeyTotals<TimeTotals>)| {
-        let (name, file, line) = label;
+    let row = |row: usize| {
+        let totals = table.totals(row).filter(|of| of.total.samples > 0)?;
+        let (name, file, line) = table.label(row);
         let figures = RowTime {
             total_samples: totals.total.samples,
             self_time: clock.time(totals.own.time),
             total_time: clock.time(totals.total.time),
             share: clock.share(totals.own.time),
         };
-        Row {
+        Some(Row {
             name: name.into_owned(),
             file: file.to_owned(),
             line,
             samples: totals.own.samples,
             figures,
-        }
+        })
     };
-    let seen = labelled.filter(|(_, _, totals)| totals.total.samples > 0);
-    let mut rows: Vec<Row<RowTime>> = seen.map(row).collect();
+    let mut rows: Vec<Row<RowTime>> = (0..table.len()).filter_map(row).collect();
     rows.sort_by(|one, other| {
         let size = |row: &Row<RowTime>| (row.samples, row.figures.total_samples);
         let largest_first = size(other).cmp(&size(one));
