@@ -187,6 +187,12 @@ build/native/ready: tests/native/requirements.txt
 	build/native/bin/python -m pip install --quiet --disable-pip-version-check -r tests/native/requirements.txt
 	touch $@
 
+# The frameworks that tests/labels labels, in a venv of its own.
+build/labels/ready: tests/labels/requirements.txt
+	$(PYTHON) -m venv build/labels
+	build/labels/bin/python -m pip install --quiet --disable-pip-version-check -r tests/labels/requirements.txt
+	touch $@
+
 test-native: all build/site/installed build/native/ready
 	$(BIN)/python -m pytest tests/native
 

@@ -11,7 +11,7 @@ import pytest
 from harness import Interpreter, report, summary
 
 # Of each kind of work, a program allocates so many objects of this size that it tells the test the number of.
-SIZE = 50_000
+SIZE = 200_000
 PROGRAM = """
 import asyncio, atexit, collections, contextvars, json, threading
 from concurrent.futures import ThreadPoolExecutor

@@ -102,12 +102,14 @@ def variables() -> dict[str, str]:
 
 
 @contextmanager
-def running(words: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    words: list[str], folder: Path, interpreter: str | None = None, every: str = "4KiB"
+) -> Iterator[subprocess.Popen[bytes]]:
     """Runs ``nthbyte run -o app.nthb WORDS``; afterwards asks it to stop, and waits until it has."""
     log = folder / "log"
     with open(log, "wb") as out:
         process = subprocess.Popen(
-            [python(), "-m", "nthbyte", "run", "--every", "4KiB", "-o", "app.nthb", *words],
+            [interpreter or python(), "-m", "nthbyte", "run", "--every", every, "-o", "app.nthb", *words],
             cwd=folder,
             env=variables(),
             stdin=subprocess.DEVNULL,

@@ -1,0 +1,285 @@
+"""The ready labels of web frameworks and task queues: known bytes by route, from many requests at a time."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import harness
+from formats.installed import missing
+from labels.test_labels import PROGRAM, SIZE, made
+from processes import family, servers
+
+PYTHON = harness.REPOSITORY / "build" / "labels" / "bin" / "python"
+
+pytestmark = pytest.mark.slow
+
+SERVE = """
+import threading, time, urllib.request
+
+def ask(address, paths):
+    def one(path):
+        with urllib.request.urlopen(address + path) as answer:
+            return answer.read()
+    with ThreadPoolExecutor(16) as clients:
+        list(clients.map(one, paths))
+"""
+
+FASTAPI = """
+import uvicorn
+from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI
+from fastapi.responses import StreamingResponse
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.routing import Mount
+from nthbyte.integrations.asgi import Labels
+
+def sync_dependency():
+    make("/items/{item}"); yield 1; make("/items/{item}")
+
+async def dependency():
+    # A label of its own, inside of the request's.
+    with nthbyte.label(endpoint="dependency"):
+        make("dependency")
+    make("/sync/{item}"); yield 1; make("/sync/{item}")
+
+inner = FastAPI()
+app = FastAPI()
+router = APIRouter(prefix="/api")
+
+@app.get("/items/{item}")
+async def items(item: int, tasks: BackgroundTasks, of=Depends(sync_dependency)):
+    make("/items/{item}")
+    await asyncio.sleep(0.001)
+    make("/items/{item}")
+    tasks.add_task(make, "/items/{item}")
+
+@app.get("/sync/{item}")
+def sync(item: str, of=Depends(dependency)):
+    make("/sync/{item}"); time.sleep(0.001); make("/sync/{item}")
+
+async def part(number):
+    await asyncio.sleep(0.001 * (number % 3)); make("/api/gather")
+
+@router.get("/gather")
+async def gather():
+    await asyncio.gather(*(part(number) for number in range(20)))
+    await asyncio.to_thread(make, "/api/gather")
+    await asyncio.get_running_loop().run_in_executor(None, make, "/api/gather")
+
+@app.get("/stream/{item}")
+async def stream(item: int):
+    def body():
+        for _ in range(3):
+            make("/stream/{item}"); yield b"x"
+    return StreamingResponse(body())
+
+@inner.get("/deep/{item}")
+async def deep(item: int):
+    make("/inner/deep/{item}")
+
+class Other(BaseHTTPMiddleware):
+    async def dispatch(self, request, call_next):
+        return await call_next(request)
+
+app.include_router(router)
+app.mount("/inner", inner)
+app.add_middleware(Other)
+app.add_middleware(Labels)
+
+server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", loop="asyncio"))
+server.install_signal_handlers = lambda: None
+thread = threading.Thread(target=server.run)
+thread.start()
+while not server.started:
+    time.sleep(0.01)
+address = "http://127.0.0.1:%d" % server.servers[0].sockets[0].getsockname()[1]
+paths = ["/items/1", "/items/2", "/sync/3", "/api/gather", "/stream/4", "/inner/deep/5"]
+ask(address, [paths[number % 6] for number in range(180)])
+server.should_exit = True
+thread.join()
+"""
+
+FLASK = """
+from flask import Flask, Response
+from nthbyte.integrations import flask as integration
+
+app = Flask(__name__)
+integration.label(app)
+
+@app.get("/items/<int:item>")
+def items(item):
+    make("/items/<int:item>", 2)
+    return "x"
+
+@app.get("/stream/<name>")
+def stream(name):
+    def body():
+        for _ in range(3):
+            make("/stream/<name>"); yield b"x"
+    return Response(body())
+
+@app.errorhandler(404)
+def not_found(error):
+    make("(no route)")
+    return "none", 404
+
+def request(number):
+    client = app.test_client()
+    for path in ["/items/7", "/stream/a", "/nothing/9"]:
+        with client.get(path) as response:
+            make("[no label]")
+            response.get_data()
+with ThreadPoolExecutor(8) as pool:
+    list(pool.map(request, range(20)))
+"""
+
+AIOHTTP = """
+from aiohttp import ClientSession, web
+from nthbyte.integrations import aiohttp as integration
+
+async def items(request):
+    make("/items/{item}"); await asyncio.sleep(0.001); make("/items/{item}")
+    return web.Response(text="x")
+
+async def main():
+    app = web.Application(middlewares=[integration.labels])
+    app.router.add_get("/items/{item}", items)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    async with ClientSession() as session:
+        async def ask(number):
+            async with session.get(f"http://127.0.0.1:{port}/items/{number}") as answer:
+                await answer.read()
+                make("[no label]")
+        await asyncio.gather(*(ask(number) for number in range(60)))
+    await runner.cleanup()
+asyncio.run(main())
+"""
+
+CELERY = """
+from celery import Celery
+from nthbyte.integrations import celery as integration
+
+app = Celery("tasks")
+integration.label()
+
+@app.task(name="tasks.one")
+def one():
+    make("tasks.one", 2)
+    two.apply()
+    make("tasks.one")
+
+@app.task(name="tasks.two")
+def two():
+    make("tasks.two")
+    raise ValueError("it fails")
+
+for _ in range(5):
+    one.apply()
+    make("[no label]")
+"""
+
+GENERIC = """
+from nthbyte.integrations.wsgi import Labels
+
+def body(work):
+    for _ in range(2):
+        make(work); yield b"x"
+
+class Closed:
+    def __init__(self, work):
+        self.work = work
+    def __iter__(self):
+        return body(self.work)
+    def close(self):
+        make(self.work)
+
+app = Labels(lambda environ, start_response: Closed(environ["work"]))
+for path, work in [("/a/17/b", "/a/{}/b"), ("/", "/"), ("/x2", "/{}")]:
+    answer = app({"PATH_INFO": path, "REQUEST_METHOD": "GET", "work": work}, None)
+    for _ in answer:
+        make("[no label]")
+    answer.close()
+"""
+
+PROGRAMS = {
+    "fastapi": (SERVE + FASTAPI, "endpoint"),
+    "flask": (FLASK, "endpoint"),
+    "aiohttp": (AIOHTTP, "endpoint"),
+    "celery": (CELERY, "task"),
+    "wsgi": (GENERIC, "endpoint"),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_request_has_its_route(name: str, tmp_path: Path) -> None:
+    if not PYTHON.exists():
+        missing("the frameworks are missing: make build/labels/ready")
+    body, key = PROGRAMS[name]
+    (tmp_path / "program.py").write_text(PROGRAM.replace("SIZE", str(SIZE)) + body)
+    words = [str(PYTHON), "-m", "nthbyte", "run", "--every", "1", "-o", "p.nthb", "program.py"]
+    harness.run(words, tmp_path).ok()
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    assert len(truth) > 1
+    assert made(tmp_path / "p.nthb", key) == truth
+
+
+SITE = f"""
+import os, time
+from django.conf import settings
+from django.core.wsgi import get_wsgi_application
+from django.http import HttpResponse, StreamingHttpResponse
+from django.urls import include, path
+
+settings.configure(
+    ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], SECRET_KEY="x", MIDDLEWARE=["nthbyte.integrations.django.labels"],
+)
+
+def make():
+    bytes({SIZE})
+
+def items(request, pk):
+    make(); time.sleep(0.001); make()
+    return HttpResponse(str(os.getpid()))
+
+def stream(request, name):
+    def body():
+        make(); yield str(os.getpid())
+        make(); make()
+    return StreamingHttpResponse(body())
+
+urlpatterns = [path("items/<int:pk>/", items), path("api/", include([path("stream/<name>/", stream)]))]
+wsgi = get_wsgi_application()
+"""
+
+
+def test_django_under_gunicorn_with_threads(tmp_path: Path) -> None:
+    if not PYTHON.exists():
+        missing("the frameworks are missing: make build/labels/ready")
+    (tmp_path / "app.py").write_text(SITE)
+    words = ["-m", "gunicorn", "--workers", "1", "--threads", "4", "--bind", "127.0.0.1:0"]
+    words += ["--timeout", str(servers.LIMIT), "--graceful-timeout", str(servers.LIMIT), "app:wsgi"]
+    with servers.running(words, tmp_path, str(PYTHON), every="1") as process:
+        address = servers.address(process, tmp_path)
+
+        def ask(number: int) -> bytes:
+            page = ["items", "api/stream"][number % 2]
+            with urllib.request.urlopen(f"{address}/{page}/{number}/", timeout=servers.LIMIT) as answer:
+                return bytes(answer.read())
+
+        with ThreadPoolExecutor(8) as clients:
+            answers = Counter(clients.map(ask, range(60)))
+    assert len(answers) == 1
+    [worker] = [
+        path for path in family.parts_of(tmp_path / "app.nthb") if str(int(next(iter(answers)))) in path.name
+    ]
+    expected = {"/items/<int:pk>/": 60, "/api/stream/<name>/": 90}
+    assert made(worker, "endpoint") == expected
