@@ -19,7 +19,7 @@ if [ ! -e "$packages/complete" ]; then
 fi
 
 recorded=""
-for place in .venv .venv-pypy; do
+for place in build/quick/cpython build/quick/pypy; do
     nthbyte=$place/bin/nthbyte
     [ -x "$nthbyte" ] || continue
     # Otherwise the first profile would contain the compilation of the modules.
@@ -28,20 +28,20 @@ for place in .venv .venv-pypy; do
     echo
     echo "\$ nthbyte run -f -o $demo/$name.nthb bench/programs/docutils_html.py"
     PYTHONPATH=$packages "$nthbyte" run -f -o "$demo/$name.nthb" bench/programs/docutils_html.py
-    .venv/bin/nthbyte export "$demo/$name.nthb" --to firefox -f -o "$demo/$name.json.gz" 2>/dev/null
-    .venv/bin/nthbyte flamegraph "$demo/$name.nthb" -f -o "$demo/$name.html" 2>/dev/null
+    build/quick/cpython/bin/nthbyte export "$demo/$name.nthb" --to firefox -f -o "$demo/$name.json.gz" 2>/dev/null
+    build/quick/cpython/bin/nthbyte flamegraph "$demo/$name.nthb" -f -o "$demo/$name.html" 2>/dev/null
     recorded="$recorded $demo/$name"
 done
 
 for name in $recorded; do
     echo
     echo "\$ nthbyte explain $name.nthb"
-    .venv/bin/nthbyte explain "$name.nthb"
+    build/quick/cpython/bin/nthbyte explain "$name.nthb"
 done
 
 echo
 echo "Look further:"
 for name in $recorded; do
-    echo "  .venv/bin/nthbyte summary $name.nthb"
-    echo "  $name.html (any browser) · $name.json.gz (profiler.firefox.com, or: .venv/bin/nthbyte view $name.nthb)"
+    echo "  build/quick/cpython/bin/nthbyte summary $name.nthb"
+    echo "  $name.html (any browser) · $name.json.gz (profiler.firefox.com, or: build/quick/cpython/bin/nthbyte view $name.nthb)"
 done
