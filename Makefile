@@ -9,11 +9,15 @@ WHEELS := build/wheels
 # If there is a pypy3, nthbyte is installed for it too.
 VENVS := .venv/installed $(if $(PYPY),.venv-pypy/installed)
 
+# For the demo: a wheel that is built sooner, and is not as fast. Nothing else uses it.
+QUICK := build/quick
+QUICK_VENVS := $(QUICK)/cpython/installed $(if $(PYPY),$(QUICK)/pypy/installed)
+
 SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.so' -not -path '*/bin/*') \
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
 .PHONY: all demo demo-installed wheels try-wheels release test test-all check-rustfmt check-clippy check-rustdoc test-rust test-nursery check-aarch64 check-threads check-ruff check-mypy check-structure \
-        test-structure test-cpython test-formats test-native test-processes test-pypy test-soak test-compatibility test-build \
+        test-structure test-cpython test-emulated test-formats test-native test-processes test-pypy test-soak test-compatibility test-build \
         test-page test-bench test-experiments soak compatibility compatibility-programs system interpreters lock bench count leaks leaks-peers docs docs-outputs \
         check-docs test-guide test-tutorials clean
 
@@ -83,7 +87,23 @@ demo:
 	@$(MAKE) --no-print-directory --silent demo-installed
 	@sh bench/demo/demo.sh
 
-demo-installed: $(VENVS)
+demo-installed: $(QUICK_VENVS)
+
+# In the profile `quick` of Cargo.toml: the first build is most of the demo's time.
+$(QUICK)/built: $(SOURCES) .venv/made
+	@echo "nthbyte: building a wheel for this demo, with less optimization: a minute or two on two cores" >&2
+	@rm -rf $(QUICK)/wheels && mkdir -p $(QUICK)/wheels
+	@NTHBYTE_PROFILE=quick $(BIN)/python -m hatchling build -t wheel -d $(QUICK)/wheels
+	@touch $@
+
+$(QUICK)/cpython/installed: INTERPRETER = $(PYTHON)
+$(QUICK)/pypy/installed: INTERPRETER = $(PYPY)
+$(QUICK)/%/installed: $(QUICK)/built
+	@echo "nthbyte: installing it for $(INTERPRETER)" >&2
+	@rm -rf $(@D)
+	@$(INTERPRETER) -m venv --without-pip $(@D)
+	@$(BIN)/python -m pip --python $(@D)/bin/python install --quiet --disable-pip-version-check --no-deps --no-index $(QUICK)/wheels/*.whl
+	@touch $@
 
 ## The release
 
@@ -207,6 +227,26 @@ test-processes: all build/site/installed build/processes/ready
 
 test-pypy: all build/site/installed
 	$(BIN)/python -m pytest --numprocesses=0 tests/pypy
+
+# The agents for ARM64, with the interpreters of `make interpreters TREES=arm64` in an emulator.
+EMULATED := build/emulated
+
+$(EMULATED)/site/installed: $(SOURCES) build/release/ready
+	@rm -rf $(EMULATED)/wheels $(EMULATED)/site
+	@PATH="$(CURDIR)/build/release/tools/bin:$$PATH" NTHBYTE_TARGET=aarch64 NTHBYTE_PROFILE=quick NTHBYTE_PYTHONS= \
+	  build/release/tools/bin/python -m hatchling build -t wheel -d $(EMULATED)/wheels
+	@build/release/tools/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index --only-binary :all: \
+	  --platform manylinux_2_17_aarch64 --target $(EMULATED)/site $(EMULATED)/wheels/*.whl
+	@touch $@
+
+test-emulated: all build/site/installed
+	@missing=; \
+	[ -e $(EMULATED)/arm64/complete ] || missing="$$missing 'make interpreters TREES=arm64'"; \
+	command -v qemu-aarch64 >/dev/null || missing="$$missing qemu-user"; \
+	command -v aarch64-linux-gnu-objdump >/dev/null || missing="$$missing binutils-aarch64-linux-gnu"; \
+	[ -d "$$(rustc --print target-libdir --target $(AARCH64))" ] || missing="$$missing 'rustup target add $(AARCH64)'"; \
+	if [ -n "$$missing" ]; then echo "nthbyte: ARM64 was not tested; missing:$$missing" >&2; exit 0; fi; \
+	$(MAKE) --no-print-directory $(EMULATED)/site/installed && $(BIN)/python -m pytest --numprocesses=2 tests/emulated
 
 # A few rounds of the stress program on each interpreter.
 test-soak: all build/site/installed

@@ -27,6 +27,14 @@ NATIVE_LIBRARY = os.path.join(_FOLDER, "libnthbyte_native.so")
 PROGRAM_LIBRARY = os.path.join(_FOLDER, "libnthbyte_program.so")
 
 
+def why_no_native(problem: str | None) -> str | None:
+    """Returns why native memory is not available: for a user whose processor it is not there for, not what failed."""
+    machine = os.uname().machine
+    if problem is None or machine == "x86_64":
+        return problem
+    return f"nthbyte records it on x86-64 only, not on {machine}"
+
+
 class Error(Exception):
     """A request to nthbyte failed. The message is one line: what is wrong, and what to do."""
 
@@ -195,8 +203,7 @@ class Agent:
 
     def load_native(self) -> str | None:
         """Makes native memory available. Returns the reason if that is not possible."""
-        problem: str | None = self._native.load_native(NATIVE_LIBRARY)
-        return problem
+        return why_no_native(self._native.load_native(NATIVE_LIBRARY))
 
     def page_tables_problem(self) -> str | None:
         """Returns why the resident set is not read from the page tables, and what is done instead; None if it is."""

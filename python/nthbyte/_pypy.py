@@ -28,6 +28,7 @@ from nthbyte._agent import (
     read_mark,
     read_result,
     to_json,
+    why_no_native,
     with_utf8_paths,
 )
 
@@ -77,7 +78,7 @@ class PyPyAgent(Agent):
 
     def load_native(self) -> str | None:
         """Makes native memory available. Returns the reason if that is not possible."""
-        return self._library.load_native(NATIVE_LIBRARY)
+        return why_no_native(self._library.load_native(NATIVE_LIBRARY))
 
     def page_tables_problem(self) -> str | None:
         """See :meth:`Agent.page_tables_problem`."""

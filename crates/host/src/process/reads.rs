@@ -5,7 +5,7 @@
 //! memory that is known to be mapped.
 
 use std::cell::RefCell;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 
 use crate::errno;
@@ -67,7 +67,44 @@ impl Probe {
         let got = unsafe {
             libc::process_vm_readv(self.process, &raw const local, 1, &raw const remote, 1, 0)
         };
+        match usize::try_from(got) {
+            Ok(got) => got,
+            Err(_) if errno() == libc::ENOSYS => {
+                MemoryFile::open().map_or(0, |file| file.read(address, into))
+            }
+            Err(_) => 0,
+        }
+    }
+}
+
+/// The kernel's file of this process's memory, for systems without `process_vm_readv`. Emulators of another processor are
+/// such (`qemu-aarch64`). Not for those that only forbid it: a descriptor can be closed by the program.
+struct MemoryFile(c_int);
+
+impl MemoryFile {
+    #[cold]
+    fn open() -> Option<Self> {
+        // SAFETY: a C string; opening has no other effect.
+        let file =
+            unsafe { libc::open(c"/proc/self/mem".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+        (file >= 0).then_some(Self(file))
+    }
+
+    /// Reads up to `into.len()` bytes at an address, and returns how many bytes it read.
+    fn read(&self, address: usize, into: &mut [u8]) -> usize {
+        let Ok(address) = libc::off_t::try_from(address) else {
+            return 0;
+        };
+        // SAFETY: `into` is a place of that length; the address is checked by the kernel.
+        let got = unsafe { libc::pread(self.0, into.as_mut_ptr().cast(), into.len(), address) };
         usize::try_from(got).unwrap_or(0)
+    }
+}
+
+impl Drop for MemoryFile {
+    fn drop(&mut self) {
+        // SAFETY: opened by `open`, and closed here only.
+        unsafe { libc::close(self.0) };
     }
 }
 
@@ -143,8 +180,21 @@ impl Probe {
                 )
             };
             usize::try_from(got) == Ok(bytes)
+                || (got < 0 && errno() == libc::ENOSYS && each_by_file(addresses, length, into))
         })
     }
+}
+
+/// As [`Probe::gather`], without `process_vm_readv`.
+#[cold]
+fn each_by_file(addresses: &[usize], length: usize, into: &mut [u8]) -> bool {
+    let pieces = addresses.iter().zip(into.chunks_mut(length.max(1)));
+    MemoryFile::open().is_some_and(|file| {
+        pieces.into_iter().all(|(&address, piece)| {
+            let piece = &mut piece[..length];
+            file.read(address, piece) == length
+        })
+    })
 }
 
 /// Types for which every bit pattern is a valid value.
@@ -235,6 +285,26 @@ mod tests {
         assert_eq!(probe.read::<u64>(usize::MAX - 3), None);
         let there = [1u32, 2];
         assert_eq!(probe.read::<[u32; 2]>(there.as_ptr() as usize), Some(there));
+    }
+
+    #[test]
+    fn the_file_of_memory_says_the_same() {
+        let words: Vec<u64> = (0..100).collect();
+        let file = MemoryFile::open().expect("the file is there");
+        let (start, mut word) = (words.as_ptr() as usize, [0; 8]);
+        assert_eq!(file.read(start + 8 * 99, &mut word), 8);
+        assert_eq!(u64::from_ne_bytes(word), 99);
+        for bad in [8, usize::MAX - 7] {
+            assert_eq!(file.read(bad, &mut word), 0);
+        }
+        let mut into = [0; 24];
+        assert!(each_by_file(&[start + 16, start, start + 8], 8, &mut into));
+        let of_all: Vec<u8> = [2_u64, 0, 1]
+            .into_iter()
+            .flat_map(u64::to_ne_bytes)
+            .collect();
+        assert_eq!(into.as_slice(), of_all);
+        assert!(!each_by_file(&[start, 8], 8, &mut into));
     }
 
     #[test]
