@@ -43,7 +43,9 @@ if sys.version_info >= (3, 9):
     found = {}
     for name, text in json.load(sys.stdin).items():
         source = text.encode()
-        code = marshal.dumps(compile(source, name, "exec", dont_inherit=True, optimize=0))
+        # References to earlier objects (version 3 on) are not always the same ones on PyPy.
+        version = 2 if sys.implementation.name == "pypy" else marshal.version
+        code = marshal.dumps(compile(source, name, "exec", dont_inherit=True, optimize=0), version)
         head = importlib.util.MAGIC_NUMBER + (3).to_bytes(4, "little") + importlib.util.source_hash(source)
         file = f"{name[:-3]}.{sys.implementation.cache_tag}.pyc"
         found[file] = base64.b64encode(head + code).decode()
@@ -173,11 +175,19 @@ def compile_all(folder: Path, commands: list[list[str]]) -> dict[str, bytes]:
     """
     sources = json.dumps({path.name: path.read_text() for path in sorted(folder.glob("*.py"))})
     found: dict[str, bytes] = {}
+    # With a seed, PyPy writes a constant set in the same order each time. Not `-I`: it would ignore the seed.
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYPY"))
+    }
+    environment["PYTHONHASHSEED"] = "0"
     for command in commands:
         try:
             done = subprocess.run(
-                [*command, "-I", "-S", "-c", COMPILE],
+                [*command, "-s", "-S", "-c", COMPILE],
                 input=sources,
+                # Modules are also imported from there.
+                cwd="/",
+                env=environment,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,
