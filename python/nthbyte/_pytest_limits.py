@@ -15,13 +15,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 import pytest
 
-from nthbyte._agent import Error
+from nthbyte._agent import Error, load
 from nthbyte._pytest_leaked import LeakedObjects
 from nthbyte._pytest_run import COMMAND, show
-from nthbyte._session import begin, configure, finish
+from nthbyte._session import begin, configure, finish, is_running
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Limits:
         """``limited``: the tests with limits. ``names``: the markers that are judged here."""
         self._config = config
         self._names = names
+        self.calls: int = config.option.nthbyte_leaks or 1
+        """How often each test is called."""
         self._run = run
         self._estimates = run is not None and bool(config.option.nthbyte_estimate)
         self._recorded_in: dict[str, tuple[str, _Call]] = {}
@@ -86,6 +89,8 @@ class Limits:
     def is_exact(self, item: pytest.Item) -> bool:
         """Whether a test is recorded by itself. What it leaves alive is never estimated."""
         names = self._markers(item)
+        if self.calls > 1:
+            return True
         return bool(names.intersection(("limit_leaks", "limit_leaked_objects")) if self._estimates else names)
 
     def _markers(self, item: pytest.Item) -> set[str]:
@@ -136,6 +141,8 @@ class Limits:
             if problem is not None:
                 report.outcome = "failed"
                 report.longrepr, section = problem
+                # For the process that shows the report.
+                report.nthbyte_limit = marker.name
                 if section is not None:
                     report.sections.append(section)
                 outcome.force_result(report)
@@ -144,7 +151,7 @@ class Limits:
     def pytest_report_teststatus(self, report: Any) -> Generator[None, Any, None]:
         """Such a failure has a letter of its own."""
         outcome = yield
-        is_ours = any(title.startswith("nthbyte-") for title, _ in report.sections)
+        is_ours = hasattr(report, "nthbyte_limit")
         if report.when == "call" and report.outcome == "failed" and is_ours:
             outcome.force_result(("failed", "M", "MEMORY PROBLEMS"))
 
@@ -165,7 +172,16 @@ class Limits:
         def call_test(*arguments: Any, **named: Any) -> Any:
             recording.begin()
             try:
-                return function(*arguments, **named)
+                result = function(*arguments, **named)
+                for _ in range(1, self.calls):
+                    call.times.append(time.monotonic_ns())
+                    try:
+                        function(*arguments, **named)
+                    except (Exception, pytest.skip.Exception, pytest.fail.Exception):
+                        # It is not made to run twice: then it is not known what it leaks.
+                        call.times.clear()
+                        break
+                return result
             finally:
                 recording.end()
 
@@ -219,6 +235,10 @@ class Limits:
                 "left": exact["left"] if knows_lives else None,
             }
             self._run.recorder.add_measured(item.nodeid, figures)
+            for leak in exact["leaks"]:
+                self._run.leaks.append((item.nodeid, leak["bytes"], leak["blocks"], leak["stack"][:1]))
+            if self.calls > 1 and not call.times:
+                self._run.not_repeated.append(item.nodeid)
         return exact
 
     def _counts_arenas(self) -> bool:
@@ -289,6 +309,10 @@ class _Call:
     def __init__(self, code: CodeType | None):
         self.code = code
         self.thread = 0
+        self.clock = 0
+        """The reading of the clock at which the times of its profile begin."""
+        self.times: list[int] = []
+        """When it was called again."""
 
 
 class _Recording:
@@ -303,7 +327,9 @@ class _Recording:
 
     def begin(self) -> None:
         self._call.thread = threading.get_native_id()
+        self._call.times.clear()
         self._path = self._limits.begin()
+        self._call.clock = load().clock_start() or 0
         if self._objects is not None:
             self._objects.begin()
 
@@ -311,6 +337,14 @@ class _Recording:
         leaked = None if self._objects is None else self._objects.end()
         if self._path is not None:
             self._limits.end(self._item, self._path, self._call, leaked)
+
+
+def refuse_if_recorded() -> None:
+    """Raises UsageError if there is no recording of a test's own to be had."""
+    if is_running():
+        raise pytest.UsageError(
+            "a test with a limit is recorded by itself, and this process is recorded already: leave out nthbyte run"
+        )
 
 
 def _limit(marker: Any) -> object:
@@ -371,6 +405,8 @@ def _measure(path: str, call: _Call, of_thread: bool, arenas: bool) -> dict[str,
     command = [COMMAND, "measure-test", path]
     if call.code is not None:
         command += ["--test", str(call.thread), str(call.code.co_firstlineno), call.code.co_filename]
+    if call.times:
+        command += ["--repetitions", ",".join(str(when - call.clock) for when in call.times)]
     if of_thread:
         command += ["--thread", str(call.thread)]
     if arenas and sys.implementation.name == "cpython":

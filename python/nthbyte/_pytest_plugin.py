@@ -54,6 +54,20 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         action="store_true",
         help="judge limits by the samples of the whole run, at no cost, at the end",
     )
+    add(
+        "--nthbyte-baseline",
+        metavar="FILE",
+        help="fail the run if a test has surely grown since the run that made this file",
+    )
+    add("--nthbyte-update-baseline", action="store_true", help="make that file of this run")
+    add(
+        "--nthbyte-leaks",
+        metavar="N",
+        type=int,
+        help="call each test N times, and show what each call leaves alive",
+    )
+    add("--nthbyte-junit", action="store_true", help="add the figures of tests to the file of --junit-xml")
+    add("--nthbyte-github", action="store_true", help="print annotations for GitHub")
     if not _has_memray():
         add(
             "--memray",
@@ -100,10 +114,28 @@ def pytest_configure(config: pytest.Config) -> None:
             )
     if options.nthbyte and getattr(options, "memray", False) and _has_memray():
         raise pytest.UsageError("--nthbyte and --memray record the same memory: leave one of them out")
-    if options.nthbyte_estimate and not (options.nthbyte or getattr(options, "memray", False)):
-        raise pytest.UsageError("--nthbyte-estimate needs --nthbyte, which records the run")
+    _check(options)
     if is_on(options) and not config.pluginmanager.has_plugin("nthbyte_run"):
         _begin(config, options)
+
+
+def _check(options: Any) -> None:
+    """Raises UsageError for options that say nothing together."""
+    if not (options.nthbyte or options.nthbyte_leaks or getattr(options, "memray", False)):
+        for name in ("estimate", "baseline", "junit", "github"):
+            if getattr(options, f"nthbyte_{name}"):
+                raise pytest.UsageError(f"--nthbyte-{name} needs --nthbyte, which records the run")
+    if options.nthbyte_leaks is not None and options.nthbyte_leaks < 3:
+        raise pytest.UsageError(
+            "--nthbyte-leaks takes 3 or more: the first call fills caches, and two do not tell"
+        )
+    if options.nthbyte_update_baseline and not options.nthbyte_baseline:
+        raise pytest.UsageError("--nthbyte-update-baseline needs --nthbyte-baseline FILE")
+    path = options.nthbyte_baseline
+    if path and not options.nthbyte_update_baseline and not os.path.exists(path):
+        raise pytest.UsageError(f"there is no baseline {path}: make it with --nthbyte-update-baseline")
+    if options.nthbyte_junit and not getattr(options, "xmlpath", None):
+        raise pytest.UsageError("--nthbyte-junit needs --junit-xml FILE, to which it adds figures")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -118,9 +150,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         else:
             names = {"limit_allocated"}
     limited = [item for item in session.items if any(name in item.keywords for name in names)]
-    if limited and not config.option.collectonly:
-        from nthbyte._pytest_limits import Limits, check
+    if (limited or config.option.nthbyte_leaks) and not config.option.collectonly:
+        from nthbyte._pytest_limits import Limits, check, refuse_if_recorded
 
+        if not is_on(config.option):
+            refuse_if_recorded()
         for item in limited:
             check(item)
         if not manager.has_plugin("nthbyte_limits"):
@@ -132,7 +166,9 @@ def is_on(options: Any) -> bool:
     """Whether the run is recorded."""
     if any(getattr(options, name, False) for name in ("help", "version", "collectonly")):
         return False
-    return bool(options.nthbyte or (getattr(options, "memray", False) and not _has_memray()))
+    return bool(
+        options.nthbyte or options.nthbyte_leaks or (getattr(options, "memray", False) and not _has_memray())
+    )
 
 
 def _begin(config: pytest.Config, options: Any) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from nthbyte._agent import Error, load
 from nthbyte._children import child_path
+from nthbyte._pytest_outputs import add_properties, annotation
 from nthbyte._session import begin, configure, finish, is_running
 
 TYPE_CHECKING = False
@@ -57,7 +58,12 @@ class Run:
         self.estimated: dict[str, list[tuple[str, float]]] = {}
         """The limits that are judged at the end, by test."""
         self.is_recorded_alone: Callable[[pytest.Item], bool] = lambda _: False
+        self.leaks: list[tuple[str, int, int, list[Any]]] = []
+        """What each call of a test leaves: the test, bytes, blocks, and where."""
+        self.not_repeated: list[str] = []
         self._verdicts: list[str] = []
+        self._annotations: list[str] = []
+        self._rows: list[dict[str, Any]] = []
 
     @pytest.hookimpl(hookwrapper=True, trylast=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, None, None]:
@@ -114,34 +120,71 @@ class Run:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """All fixtures are torn down."""
         self.recorder.finish()
-        told = {"marks": self.recorder.marks(), "estimated": self.estimated}
+        told = {
+            "marks": self.recorder.marks(),
+            "estimated": self.estimated,
+            "leaks": self.leaks,
+            "not_repeated": self.not_repeated,
+        }
         if self.is_worker:
             self.config.workeroutput["nthbyte"] = json.dumps(told)  # type: ignore[attr-defined]
             return
         for worker in self.of_workers:
             self.estimated.update(worker["estimated"])
-        if self.estimated:
-            has_failed, self._verdicts = judged(self.estimated, self._rows())
-            if has_failed and session.exitstatus == pytest.ExitCode.OK:
-                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            self.leaks += worker["leaks"]
+            self.not_repeated += worker["not_repeated"]
+        options = self.options
+        if not (self.estimated or options.nthbyte_baseline or options.nthbyte_junit):
+            return
+        has_failed = self._judge(options.nthbyte_baseline, options.nthbyte_update_baseline)
+        if has_failed and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    def _rows(self) -> list[dict[str, Any]]:
-        """The figures of all tests."""
+    def _judge(self, baseline: str | None, is_new: bool) -> bool:
+        """Judges limits by samples, and growth since the baseline. Returns whether the run fails."""
+        words = ["--baseline", baseline] if baseline and not is_new else []
         done = subprocess.run(
-            [COMMAND, "tests", self.write_marks(), "--json"],
+            [COMMAND, "tests", self.write_marks(), "--json", *words],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
         )
         if done.returncode:
             self._verdicts.append(done.stderr.strip())
-            return []
-        rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
-        return rows
+            return True
+        if baseline and is_new:
+            with open(baseline, "w") as file:
+                file.write(done.stdout)
+            self._verdicts.append(f"nthbyte: {baseline} is the baseline of later runs")
+        suite = json.loads(done.stdout)
+        self._rows = suite["rows"]
+        has_failed, lines = judged(self.estimated, self._rows)
+        for growth in suite.get("changes", {}).get("grown", ()):
+            has_failed = True
+            was, now = show(growth["old"]["estimate"]), show(growth["new"]["estimate"])
+            lines.append(
+                f"nthbyte: {growth['name']} has grown since the baseline, {growth['figure']}: {was} to {now}"
+            )
+        self._verdicts += lines
+        if self.options.nthbyte_github:
+            for line in lines:
+                text = line.partition(": ")[2]
+                self._annotations.append(annotation(text.partition("::")[0], None, "nthbyte", text))
+        return has_failed
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """A test that exceeds its limit has an annotation."""
+        marker = getattr(report, "nthbyte_limit", None)
+        if self.options.nthbyte_github and marker is not None:
+            file, line, _ = report.location
+            self._annotations.append(annotation(file, line + 1, marker, str(report.longrepr)))
 
     def pytest_unconfigure(self) -> None:
-        """Ends the recording where there was nothing to run."""
+        """Ends the recording where there was nothing to run, and completes what other plugins have written."""
         self.recorder.finish()
+        if self.options.nthbyte_junit and self._rows and not self.is_worker:
+            prefix = getattr(self.options, "junitprefix", None)
+            add_properties(self.options.xmlpath, self._rows, prefix)
 
     def pytest_report_header(self) -> str:
         """Says where the profile is."""
@@ -157,7 +200,7 @@ class Run:
         if not getattr(self.options, "hide_memray_summary", False):
             width = str(getattr(terminalreporter._tw, "fullwidth", 80))
             done = subprocess.run(
-                [COMMAND, "tests", path, "--top", str(self._top())],
+                [COMMAND, "tests", path, "--top", str(self._top()), *self._compared()],
                 env={**os.environ, "COLUMNS": width},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -166,12 +209,19 @@ class Run:
             for line in (done.stdout or done.stderr).splitlines():
                 write(line)
             write("")
-        for line in self._verdicts:
+        if self.options.nthbyte_leaks:
+            for line in leak_lines(self.leaks, self.not_repeated, self.options.nthbyte_leaks, self._top()):
+                write(line)
+        for line in [*self._verdicts, *self._annotations]:
             write(line)
         for name in self.missing_workers:
             write(f"nthbyte: worker {name} has ended early: its tests are in no table")
         has_more = " --all" if self.of_workers else ""
         write(f"nthbyte: see more with: nthbyte explain {_shown(self.recorder.first_path)}{has_more}")
+
+    def _compared(self) -> list[str]:
+        baseline = self.options.nthbyte_baseline
+        return ["--baseline", baseline] if baseline and not self.options.nthbyte_update_baseline else []
 
     def _top(self) -> int:
         for name in ("nthbyte_top", "most_allocations"):
@@ -356,6 +406,29 @@ def judged(limits: dict[str, list[tuple[str, float]]], rows: list[dict[str, Any]
             between = f"{show(figure['low'])} to {show(figure['high'])}"
             lines.append(f"nthbyte: {name} {word} its {marker} of {show(limit)}: {between}")
     return has_failed, lines
+
+
+def leak_lines(
+    leaks: list[tuple[str, int, int, list[Any]]], not_repeated: list[str], calls: int, most: int
+) -> list[str]:
+    """What each call of a test leaves, in lines; the tests with most first."""
+    by_test: dict[str, int] = {}
+    for name, size, _, _ in leaks:
+        by_test[name] = by_test.get(name, 0) + size
+    ranked = sorted(by_test.items(), key=lambda item: -item[1])
+    title = f"Left alive by each call of a test, of {calls}"
+    lines = [title if ranked else f"{title}: nothing"]
+    for name, size in ranked[: most or None]:
+        lines.append(f"{show(size):>10}  {name}")
+        of_test = sorted((one for one in leaks if one[0] == name), key=lambda one: -one[1])
+        for _, part, blocks, frames in of_test[:3]:
+            where = "".join(f"{file}:{line} {function}" for function, file, line in frames)
+            lines.append(f"{'':>12}{show(part)} in {blocks} blocks  {where or 'outside of Python'}")
+    if len(ranked) > most > 0:
+        lines.append(f"… and {len(ranked) - most} more")
+    if not_repeated:
+        lines.append(f"Not known of {len(not_repeated)} tests, which do not run twice: {not_repeated[0]}, …")
+    return [*lines, ""]
 
 
 def marks_path(profile: str) -> str:

@@ -4,7 +4,7 @@ use nthbyte_profile::event::Nanos;
 use nthbyte_profile::model::{Lifetime, Profile, Sample, SamplingId};
 use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_profile::{Distances, Meta, Method, Reader, Source};
-use nthbyte_report::suite::{Builder, Conditions, Exact, Owner, Recording};
+use nthbyte_report::suite::{Baseline, Builder, Conditions, Exact, Owner, Recording, Suite};
 use proptest::prelude::*;
 
 /// A profile in which each object is recorded: size, time of its allocation, time of its free.
@@ -25,7 +25,7 @@ fn exact(objects: &[(u64, u64, Option<u64>)]) -> Profile {
             ..sample
         });
     }
-    profile.end = Nanos(1000);
+    profile.end = Nanos(1_000_000);
     profile
 }
 
@@ -82,6 +82,109 @@ fn what_a_fixture_leaves_is_unknown_before_it_is_torn_down() {
     };
     builder.add(&recording, &profile);
     assert_eq!(builder.finish().rows[0].left, None);
+}
+
+/// The row of one test, as `nthbyte tests --json` writes it.
+fn run(objects: &[(u64, u64, Option<u64>)]) -> Suite {
+    let mut builder = Builder::new(owners(1));
+    builder.add(&turns(&[(0, 0), (900, -1)]), &exact(objects));
+    builder.finish()
+}
+
+#[test]
+fn only_what_is_surely_larger_has_grown() {
+    let before = run(&[(1 << 20, 10, Some(20)), (1 << 20, 30, None)]);
+    let json = serde_json::to_string(&before).expect("JSON");
+    let baseline: Baseline = serde_json::from_str(&json).expect("a baseline");
+    let figures = |now: &Suite| -> Vec<&str> {
+        now.since(&baseline)
+            .grown
+            .iter()
+            .map(|growth| growth.figure)
+            .collect()
+    };
+    assert!(figures(&before).is_empty());
+    // By less than a tenth.
+    assert!(
+        figures(&run(&[
+            (1 << 20, 10, Some(20)),
+            (1 << 20, 30, None),
+            (99_999, 40, Some(50))
+        ]))
+        .is_empty()
+    );
+    // It allocates more, but not at one time.
+    let more = run(&[
+        (1 << 20, 10, Some(20)),
+        (1 << 20, 30, Some(40)),
+        (1 << 20, 50, None),
+    ]);
+    assert_eq!(figures(&more), ["allocated"]);
+    let higher = run(&[(3 << 20, 10, None)]);
+    assert_eq!(figures(&higher), ["allocated", "peak"]);
+    assert!(figures(&run(&[])).is_empty());
+}
+
+/// Under sampling, runs of one program are not called different more often than the rate allows.
+#[test]
+fn chance_is_no_growth() {
+    let sampled = |seed| {
+        let made_up = Synthetic {
+            samples: 200,
+            seed,
+            ..Synthetic::default()
+        };
+        let profile = Profile::read(&made_up.bytes()[..]).expect("a profile");
+        let mut builder = Builder::new(owners(20));
+        let length = profile.end.0 / 20;
+        let switches = (0..20).map(|at| (at * length, at as i64)).collect();
+        builder.add(
+            &Recording {
+                switches,
+                ..Recording::default()
+            },
+            &profile,
+        );
+        builder.finish()
+    };
+    let json = serde_json::to_string(&sampled(1)).expect("JSON");
+    let baseline: Baseline = serde_json::from_str(&json).expect("a baseline");
+    let grown: usize = (2..22)
+        .map(|seed| sampled(seed).since(&baseline).grown.len())
+        .sum();
+    let compared = 20 * 40;
+    assert!(grown * 20 <= compared, "{grown} of {compared}");
+}
+
+#[test]
+fn what_every_call_leaves_is_its_leak() {
+    // The first call fills a cache; the second and the third one leave 16 bytes each, and replace a block of 100.
+    let objects = [
+        (5000, 10, None),
+        (100, 20, Some(120)),
+        (16, 110, None),
+        (100, 120, Some(220)),
+        (16, 210, None),
+        (100, 220, None),
+    ];
+    let profile = exact(&objects.map(|(size, at, freed): (u64, u64, Option<u64>)| {
+        (size, at * 1000, freed.map(|at| at * 1000))
+    }));
+    let mut bytes = Vec::new();
+    profile.write(&mut bytes, |_| ()).expect("written");
+    let profile = Profile::read(&bytes[..]).expect("a profile");
+    let conditions = Conditions {
+        repetitions: vec![Nanos(100_000), Nanos(200_000)],
+        ..Conditions::default()
+    };
+    let again = Reader::from_reader(&bytes[..]).expect("a profile");
+    let found = Exact::of(&profile, again, &conditions).expect("readable");
+    let leaks: Vec<(u64, u64)> = found
+        .leaks
+        .iter()
+        .map(|leak| (leak.bytes, leak.blocks))
+        .collect();
+    assert_eq!(leaks, [(16, 1)]);
 }
 
 proptest! {

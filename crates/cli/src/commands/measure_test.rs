@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use nthbyte_profile::event::Nanos;
 use nthbyte_profile::{Profile, Reader};
 use nthbyte_report::suite::{Conditions, Exact, TestFunction};
 
@@ -23,6 +24,9 @@ pub struct Arguments {
     /// The test's function: its thread, the line of its definition, its file.
     #[arg(long, num_args = 3)]
     test: Option<Vec<String>>,
+    /// When the test's function was called again, in nanoseconds since the start of the profile.
+    #[arg(long, value_delimiter = ',')]
+    repetitions: Vec<u64>,
 }
 
 fn test_function(words: &[String]) -> Result<TestFunction> {
@@ -48,6 +52,7 @@ impl Arguments {
         let conditions = Conditions {
             thread: self.thread,
             by_arenas: self.arenas,
+            repetitions: self.repetitions.iter().copied().map(Nanos).collect(),
             test: self.test.as_deref().map(test_function).transpose()?,
         };
         let exact = Exact::of(&profile, again, &conditions).with_context(cannot)?;

@@ -69,6 +69,7 @@ impl Command {
         match self {
             Self::Diff(arguments) => return arguments.run(),
             Self::Leaks(arguments) => return arguments.run(),
+            Self::Tests(arguments) => return arguments.run(),
             Self::Run(words) => words.refuse("run"),
             Self::Check(words) => words.refuse("check"),
             Self::Tune(words) => words.refuse("tune"),
@@ -76,7 +77,6 @@ impl Command {
             Self::Memory(arguments) => arguments.run(),
             Self::Summary(arguments) => arguments.run(),
             Self::Tree(arguments) => arguments.run(),
-            Self::Tests(arguments) => arguments.run(),
             Self::View(arguments) => arguments.run(),
             Self::Flamegraph(arguments) => arguments.run(),
             Self::Export(arguments) => arguments.run(),

@@ -1,11 +1,12 @@
 //! `nthbyte tests`: what each test of a run of pytest allocated.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use nthbyte_profile::Profile;
-use nthbyte_report::suite::{Builder, Marks, VERSION};
+use nthbyte_report::suite::{Baseline, Builder, Marks, VERSION};
 
 use crate::json;
 use crate::output::{self, Output};
@@ -22,6 +23,12 @@ pub struct Arguments {
     /// Write JSON: all tests, in the order of the run.
     #[arg(long)]
     json: bool,
+    /// Also say what has surely grown since an earlier run: the JSON of that run.
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// Exit with status 1 if something has.
+    #[arg(long, requires = "baseline")]
+    fail: bool,
 }
 
 impl Arguments {
@@ -29,7 +36,7 @@ impl Arguments {
     ///
     /// # Errors
     /// If the file with the marks or a profile cannot be read, or standard output cannot be written.
-    pub fn run(self) -> Result<()> {
+    pub fn run(self) -> Result<ExitCode> {
         let path = marks_of(&self.path);
         let marks = read(&path)?;
         let mut builder = Builder::new(marks.owners);
@@ -45,7 +52,10 @@ impl Arguments {
         for measured in &marks.measured {
             builder.add_measured(measured);
         }
-        let suite = builder.finish();
+        let mut suite = builder.finish();
+        if let Some(path) = &self.baseline {
+            suite.changes = Some(suite.since(&baseline(path)?));
+        }
         Output::Standard.write(|out| {
             if self.json {
                 json::write(out, &suite)?;
@@ -54,8 +64,21 @@ impl Arguments {
                 out.write_all(text.as_bytes())?;
             }
             Ok(())
-        })
+        })?;
+        let has_grown = suite
+            .changes
+            .is_some_and(|changes| !changes.grown.is_empty());
+        Ok(ExitCode::from(u8::from(self.fail && has_grown)))
     }
+}
+
+fn baseline(path: &Path) -> Result<Baseline> {
+    let text = std::fs::read(path).with_context(|| {
+        let advice = "`nthbyte tests --json` writes one";
+        format!("there is no baseline {} ({advice})", path.display())
+    })?;
+    serde_json::from_slice(&text)
+        .with_context(|| format!("{} is not of `nthbyte tests --json`", path.display()))
 }
 
 /// The file with the marks that belongs to a profile. It may be named itself.

@@ -19,6 +19,8 @@ pub struct Conditions {
     pub thread: Option<u64>,
     /// Small objects count as the interpreter takes memory for them: in whole arenas of a mebibyte.
     pub by_arenas: bool,
+    /// The times at which the test's function was called again, in order; empty if it ran once.
+    pub repetitions: Vec<Nanos>,
     /// The test's function, if it has one that is on the stack as long as it runs.
     pub test: Option<TestFunction>,
 }
@@ -70,6 +72,8 @@ pub struct Exact {
     pub at_peak: Vec<OfStack>,
     /// What was alive when it ended, the largest first.
     pub left_by: Vec<OfStack>,
+    /// Of a test that ran again: what each repetition left of a stack, at least.
+    pub leaks: Vec<OfStack>,
 }
 
 /// The size of an arena, in bytes: CPython's of 3.10 and later.
@@ -144,6 +148,7 @@ impl Exact {
         exact.at_peak = by_stack(profile, at_peak.map(|(id, _)| id), conditions);
         let left = alive_after(&steps);
         exact.left_by = by_stack(profile, left.map(|(id, _)| id), conditions);
+        exact.leaks = leaks(profile, &steps, conditions);
         exact.left = exact.left_by.iter().map(|of| of.bytes).sum();
         Ok(exact)
     }
@@ -215,6 +220,37 @@ fn alive_after(steps: &[(Step, bool)]) -> impl Iterator<Item = (SampleId, bool)>
     let born = steps.iter().filter(|(step, _)| !step.is_free);
     born.map(|(step, is_small)| (step.sample, *is_small))
         .filter(move |(id, _)| !freed.contains(id))
+}
+
+/// What every repetition leaves, of each stack: the least of them. The first run is none of them, because it fills caches.
+fn leaks(profile: &Profile, steps: &[(Step, bool)], conditions: &Conditions) -> Vec<OfStack> {
+    let mut by_stack: HashMap<NodeId, Vec<(u64, u64)>, RandomState> = HashMap::default();
+    let repetitions = conditions.repetitions.len();
+    for (id, _) in alive_after(steps) {
+        let time = profile.samples.time(id);
+        let begun = conditions
+            .repetitions
+            .partition_point(|&begin| begin <= time);
+        let Some(repetition) = begun.checked_sub(1) else {
+            continue;
+        };
+        let sums = by_stack.entry(profile.samples.stack(id));
+        let sums = sums.or_insert_with(|| vec![(0, 0); repetitions]);
+        sums[repetition].0 += profile.samples.size(id);
+        sums[repetition].1 += 1;
+    }
+    let mut found: Vec<(NodeId, (u64, u64))> = by_stack
+        .into_iter()
+        .filter_map(|(node, sums)| Some((node, sums.into_iter().min()?)))
+        .filter(|&(_, (bytes, _))| bytes > 0)
+        .collect();
+    found.sort_unstable_by_key(|&(node, (bytes, _))| (std::cmp::Reverse(bytes), node));
+    let of = |(node, (bytes, blocks))| OfStack {
+        bytes,
+        blocks,
+        stack: frames(profile, node, conditions),
+    };
+    found.into_iter().map(of).collect()
 }
 
 fn by_stack(

@@ -7,6 +7,7 @@
 //! The peak of a row is found with one half of its samples, and is the estimate of the other half: see
 //! [`nthbyte_profile::Halves`].
 
+mod baseline;
 mod exact;
 mod marks;
 mod render;
@@ -24,6 +25,7 @@ use crate::leaks::Frames;
 use crate::periods;
 use crate::selection::lifetimes_are_known;
 
+pub use baseline::{Baseline, Changes, Evidence, Evidences, Growth};
 pub use exact::{Conditions, Exact, OfStack, TestFunction};
 use marks::Turns;
 pub use marks::{Marks, Measured, Owner, Recording, VERSION};
@@ -64,6 +66,8 @@ pub struct Row {
     pub left_by: Option<Origin>,
     /// Whether all of its allocations were recorded.
     pub exact: bool,
+    /// What the figures are made of, for later comparisons.
+    pub evidence: Evidences,
 }
 
 /// A whole run.
@@ -79,6 +83,9 @@ pub struct Suite {
     pub profiles: usize,
     /// Samples in all of them.
     pub samples: u64,
+    /// What has grown since an earlier run, if there is one to compare with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes: Option<Changes>,
 }
 
 /// Sums of one owner.
@@ -89,7 +96,7 @@ struct Sums {
     left: Moments,
     /// Whether it is known what it left.
     left_is_known: Option<bool>,
-    peak: Option<Estimate>,
+    peak: Option<(Estimate, Evidence)>,
     /// The longest period under which it may have been missed.
     heaviest: f64,
     is_sampled: bool,
@@ -187,10 +194,8 @@ impl Builder {
                 true => Estimate::exact(moments.estimate),
                 false => moments.interval(2.0 * heaviest),
             };
-            let most = self.sums[owner].peak.get_or_insert(peak);
-            if peak.estimate > most.estimate {
-                *most = peak;
-            }
+            let evidence = Evidence::of(&moments, 2.0 * heaviest, is_exact);
+            self.sums[owner].keep_peak(peak, evidence);
         }
     }
 
@@ -212,10 +217,9 @@ impl Builder {
             sums.left.add(&certain(left));
             sums.left_is_known.get_or_insert(true);
         }
-        if let Some(peak) = measured.peak.map(|peak| Estimate::exact(peak as f64))
-            && sums.peak.is_none_or(|most| peak.estimate > most.estimate)
-        {
-            sums.peak = Some(peak);
+        if let Some(peak) = measured.peak {
+            let evidence = Evidence::of(&certain(peak), 1.0, true);
+            sums.keep_peak(Estimate::exact(peak as f64), evidence);
         }
     }
 
@@ -238,11 +242,22 @@ impl Builder {
             allocated: all.estimate(&all.all.bytes),
             profiles: self.profiles,
             samples: all.all.samples,
+            changes: None,
         }
     }
 }
 
 impl Sums {
+    /// Keeps a peak if it is the highest one.
+    fn keep_peak(&mut self, peak: Estimate, evidence: Evidence) {
+        if self
+            .peak
+            .is_none_or(|(most, _)| peak.estimate > most.estimate)
+        {
+            self.peak = Some((peak, evidence));
+        }
+    }
+
     fn estimate(&self, moments: &Moments) -> Estimate {
         match self.is_sampled {
             true => moments.interval(self.heaviest),
@@ -257,6 +272,11 @@ impl Sums {
             .left_is_known
             .unwrap_or(false)
             .then(|| self.estimate(&self.left));
+        // What is left was alive at one time. Half of the samples may have missed that.
+        let peak = match (self.peak.map(|(peak, _)| peak), left) {
+            (Some(peak), Some(left)) if left.estimate > peak.estimate => Some(left),
+            (peak, _) => peak,
+        };
         let most = self
             .left_by
             .iter()
@@ -279,7 +299,11 @@ impl Sums {
             samples: self.all.samples,
             allocated: self.estimate(&self.all.bytes),
             allocations,
-            peak: self.peak,
+            peak,
+            evidence: Evidences {
+                allocated: Evidence::of(&self.all.bytes, self.heaviest, !self.is_sampled),
+                peak: self.peak.map(|(_, evidence)| evidence),
+            },
             left_by: left_by.filter(|_| left.is_some()),
             left,
             exact: !self.is_sampled,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Row, Suite};
+use super::{Changes, Row, Suite};
 use crate::columns::{Column, Label, place, table, wrap};
 use crate::estimate::Estimate;
 use crate::text::{self, NARROWEST};
@@ -33,6 +33,9 @@ impl Suite {
             row.left
         });
         let has_samples = self.rows.iter().any(|row| row.samples > 0);
+        if let Some(changes) = &self.changes {
+            changes.render(&mut text, width);
+        }
         if has_samples && self.rows.iter().all(|row| row.peak.is_none()) {
             text.push('\n');
             let line =
@@ -117,5 +120,39 @@ fn show(bytes: &Estimate, exact: bool) -> String {
         text::wide_range(bytes.low, bytes.high)
     } else {
         format!("{shown} ±{}", bytes.relative_error())
+    }
+}
+
+impl Changes {
+    fn render(&self, text: &mut String, width: usize) {
+        text.push('\n');
+        let compared = text::counted(self.compared as u64, "test");
+        let new = match self.new {
+            0 => String::new(),
+            new => format!("; {} not in it", text::grouped(new as u64)),
+        };
+        if self.grown.is_empty() {
+            wrap(
+                text,
+                &format!("Nothing has grown since the baseline: {compared}{new}"),
+                width,
+            );
+            return;
+        }
+        wrap(
+            text,
+            &format!("Grown since the baseline: {compared} compared{new}"),
+            width,
+        );
+        let cells = |cell: &dyn Fn(&super::Growth) -> String| self.grown.iter().map(cell).collect();
+        let range = |of: &Estimate| show(of, of.low >= of.high);
+        let columns = vec![
+            Column::new("was", None, cells(&|of| range(&of.old))),
+            Column::new("is", None, cells(&|of| range(&of.new))),
+        ];
+        table(text, width, columns, "test", |row| {
+            let growth = &self.grown[row];
+            Label::Name(Cow::Owned(format!("{}: {}", growth.figure, growth.name)))
+        });
     }
 }
