@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import REPOSITORY, Done, firefox, is_near, run, summary
+from harness import REPOSITORY, SPEND, Done, firefox, is_near, run, summary
 
 FOLDER = REPOSITORY / "build" / "emulated"
 TREE = FOLDER / "arm64"
@@ -70,6 +70,29 @@ def test_a_known_program(python: str, tmp_path: Path) -> None:
     types = {row["name"]: row for row in summary(profile, "--by", "type", "--at", "end")["rows"]}
     assert is_near(types["bytes"]["alive"], 1000 * 3037)
     assert any(thread["name"].endswith("worker") for thread in firefox(profile)["threads"])
+
+
+@pytest.mark.parametrize("python", CPYTHONS)
+def test_time_samples(python: str, tmp_path: Path) -> None:
+    """The function that uses most of the CPU time has most of the samples, by the stack at the signal."""
+    program = (
+        SPEND
+        + """
+def most():
+    spend(1.5)
+
+def least():
+    spend(0.3)
+
+most()
+least()
+"""
+    )
+    (tmp_path / "program.py").write_text(program)
+    emulated(python, "-m", "nthbyte", "run", "--cpu", "-o", "out.nthb", "program.py", folder=tmp_path).ok()
+    rows = {row["name"]: row for row in summary(tmp_path / "out.nthb", "--time")["time"]["rows"]}
+    most, least = (rows[name]["total_time"]["estimate"] for name in ("most", "least"))
+    assert most > 2 * least > 0
 
 
 def test_native_memory_is_refused_in_words(tmp_path: Path) -> None:
