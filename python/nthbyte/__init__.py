@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from nthbyte._agent import Error, Result
     from nthbyte._labels import label
+    from nthbyte._ready import ready
     from nthbyte._session import Profiler, snapshot, start, stop
     from nthbyte._version import __version__
 else:
@@ -29,6 +30,7 @@ else:
         "label": "_labels",
         # What `%load_ext nthbyte` looks for in a notebook.
         "load_ipython_extension": "_notebook",
+        "ready": "_ready",
         "snapshot": "_session",
         "start": "_session",
         "stop": "_session",
@@ -45,4 +47,4 @@ else:
         return sorted({*globals(), *__all__})
 
 
-__all__ = ["Error", "Profiler", "Result", "__version__", "label", "snapshot", "start", "stop"]
+__all__ = ["Error", "Profiler", "Result", "__version__", "label", "ready", "snapshot", "start", "stop"]

@@ -42,7 +42,7 @@ class EndLine:
             # The program has stopped the session, or none was started.
             return
         if os.getpid() == self._pid:
-            say(self._line(result))
+            say(self.text(result))
 
     def at_signal(self, path: str) -> str | None:
         """Returns the line for the case that SIGTERM ends the program. What was recorded is not known before.
@@ -51,8 +51,9 @@ class EndLine:
         """
         return line_at_signal("SIGTERM", path, self._folder)
 
-    def _line(self, result: Result) -> str:
-        path = shortest(result.path, self._folder)
+    def text(self, result: Result, folder: str | None = None) -> str:
+        """Returns the line for a session's result, for somebody in ``folder``; without it, in the folder of before."""
+        path = shortest(result.path, folder or self._folder)
         parts = ["1 sample" if result.samples == 1 else f"{result.samples:,} samples"]
         if result.time_samples:
             parts.append(

@@ -44,5 +44,11 @@ def _join(text: str) -> None:
     join_program(text)
 
 
+def _make_ready(value: str) -> None:
+    from nthbyte._ready import at_start
+
+    at_start(value)
+
+
 # The variables that `nthbyte.pth` looks for, and what each does with its value.
-_FUNCTIONS: dict[str, Callable[[str], object]] = {"NTHBYTE_JOIN": _join}
+_FUNCTIONS: dict[str, Callable[[str], object]] = {"NTHBYTE_JOIN": _join, "NTHBYTE": _make_ready}

@@ -285,6 +285,12 @@ OPTIONS = (
         read=parse_signal,
         is_argument=False,
     ),
+    Option(
+        "ready",
+        "record nothing until `nthbyte attach` asks for it, which needs no rights then",
+        default=False,
+        is_argument=False,
+    ),
     Option("quiet", "print nothing at the end", default=False, short="-q", is_argument=False),
 )
 

@@ -59,6 +59,9 @@ def start(words: list[str]) -> Running:
     is_quiet = options.pop("quiet")
     with_children = options.pop("children")
     schedule = {name: options.pop(name) for name in ("start_after", "for", "signal")}
+    is_ready = options.pop("ready")
+    if is_ready:
+        _refuse_with_ready({**options, **schedule})
     try:
         config = configure(output, options, program.command_line)
     except ValueError as error:
@@ -69,7 +72,11 @@ def start(words: list[str]) -> Running:
     if not with_children:
         leave_children_alone()
     try:
-        if any(value is not None for value in schedule.values()):
+        if is_ready:
+            from nthbyte._ready import ready
+
+            ready()
+        elif any(value is not None for value in schedule.values()):
             _begin_by_schedule(config, options["force"], is_quiet, with_children, schedule)
         else:
             _begin(config, options["force"], is_quiet, with_children)
@@ -77,6 +84,16 @@ def start(words: list[str]) -> Running:
         fail(str(error), 1)
     restart_tracemalloc(limit)
     return running
+
+
+def _refuse_with_ready(options: dict[str, Any]) -> None:
+    """Exits if an option of a recording is given, because ``nthbyte attach`` has those."""
+    from nthbyte._command_line import fail
+    from nthbyte._options import OPTIONS
+
+    for option in OPTIONS:
+        if option.name in options and options[option.name] != option.default:
+            fail(f"--ready and {option.flag} exclude each other: give {option.flag} to nthbyte attach", 2)
 
 
 def _begin(config: Config, force: bool, is_quiet: bool, with_children: bool) -> None:

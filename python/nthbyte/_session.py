@@ -10,7 +10,7 @@ import time
 
 from nthbyte import _family
 from nthbyte._agent import Error, Result, interpreter, load, to_json
-from nthbyte._children import follow
+from nthbyte._children import child_path, follow
 from nthbyte._part import Part
 
 TYPE_CHECKING = False
@@ -56,6 +56,9 @@ _exported: str | None = None
 
 # The running session's configuration for child processes: `output` is the path of the first process's profile.
 _running: Config | None = None
+
+# The process that has begun the last session, and the path of its profile.
+_began = (0, "")
 
 
 def start(
@@ -375,6 +378,7 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
         "executable": as_text(sys.executable or ""),
         "interpreter": interpreter(),
         "parent_pid": None,
+        "memory_before": None,
         "line_at_signal": None,
         "claimed": False,
         "run": time.time_ns(),
@@ -400,7 +404,7 @@ def begin(
     at_signal: makes the line that is printed if a signal ends the process, from the profile's path.
     Raises Error if the session cannot start; then there is no new file.
     """
-    global _running, _at_exit, _exported
+    global _running, _began, _at_exit, _exported
     _refuse_to_interrupt()
     with _turn:
         agent = load()
@@ -418,6 +422,7 @@ def begin(
         finally:
             agent.settle(has_begun)
         _running = {**config, "output": family or config["output"]}
+        _began = (os.getpid(), path)
         if exports:
             _exported = to_json({**_running, "parent_pid": os.getpid()})
             _family.follow(lambda: _exported, agent.flush)
@@ -484,6 +489,14 @@ def discard() -> None:
 def is_running() -> bool:
     """Whether this module has started a session that has not been stopped."""
     return _running is not None
+
+
+def running_profile() -> str | None:
+    """The path of the profile that this process writes now; None without a session."""
+    if _running is None:
+        return None
+    pid, path = _began
+    return path if pid == os.getpid() else child_path(_running["output"], os.getpid())
 
 
 def exiting() -> None:

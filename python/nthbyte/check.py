@@ -91,8 +91,17 @@ def _holders() -> Row:
 
 def _attach(pid: int | None) -> list[Row]:
     """Returns a row for each way to attach to a process."""
-    way_out = "start the program with nthbyte run --signal USR1; then a signal begins and ends a recording"
-    return [Row("attach", NO, "this version cannot be attached to a process", way_out)]
+    if pid is None:
+        return [Row("attach", UNKNOWN, "it depends on the process", "ask with its number: nthbyte check PID")]
+    words = [os.path.join(_SITE, "nthbyte", "bin", "nthbyte"), "attach", str(pid), "--look"]
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LONGEST
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [Row("attach", UNKNOWN, f"{words[0]} cannot be asked ({error})")]
+    text = (done.stdout or done.stderr).strip().removeprefix("nthbyte: ")
+    return [Row("attach", YES, text) if done.returncode == 0 else Row("attach", NO, text)]
 
 
 def _rows_of_process(pid: int) -> tuple[list[Row], int | None]:

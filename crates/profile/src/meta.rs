@@ -247,6 +247,10 @@ pub struct Meta {
     /// A number that all processes of a run have in common, and no other run of the same program has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<u64>,
+    /// The bytes of the process that were in memory when the session began, if the process ran already then. The profile
+    /// does not know who allocated them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_before: Option<u64>,
     /// Wall-clock time of the session's start: nanoseconds since 1970-01-01 UTC.
     pub started_unix_nanos: u64,
     /// The sources at the session's start. A [`SourceId`](crate::event::SourceId) is an index into
@@ -268,6 +272,18 @@ impl Meta {
     /// Parses the description in a file; `None` if it is not valid.
     pub(crate) fn parse(json: &[u8]) -> Option<Self> {
         serde_json::from_slice(json).ok()
+    }
+
+    /// When the session began, and how much of the process was in memory then, if the process ran already; one clause.
+    #[must_use]
+    pub fn before(&self) -> Option<String> {
+        let bytes = self.memory_before?;
+        let minutes = self.started_unix_nanos / NANOS_A_SECOND / 60;
+        let (hour, minute) = (minutes / 60 % 24, minutes % 60);
+        let mib = bytes.div_ceil(1 << 20);
+        Some(format!(
+            "recorded from {hour:02}:{minute:02} UTC on; {mib} MiB were there before, and who allocated them is not known"
+        ))
     }
 
     fn first(&self, unit: Unit) -> Option<&Source> {

@@ -291,6 +291,14 @@ impl Profile {
         sum.clauses().into_iter()
     }
 
+    /// What the first process that was recorded from a later moment on had before: see [`Meta::before`].
+    #[must_use]
+    pub fn before(&self) -> Option<String> {
+        self.processes
+            .iter()
+            .find_map(|process| process.meta.before())
+    }
+
     /// The weight of one sample.
     #[must_use]
     pub fn weight(&self, sample: SampleId) -> Weight {

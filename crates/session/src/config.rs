@@ -56,6 +56,9 @@ pub struct Config {
     /// The profiled process that started this one, if any.
     #[serde(default)]
     pub parent_pid: Option<u32>,
+    /// The memory that was there before the session: see [`Meta::memory_before`].
+    #[serde(default)]
+    pub memory_before: Option<u64>,
     /// What is printed on stderr if a signal ends the process; with the line end.
     #[serde(default)]
     pub line_at_signal: Option<String>,
@@ -152,6 +155,7 @@ impl Config {
             pid: std::process::id(),
             parent_pid: self.parent_pid,
             run: self.run,
+            memory_before: self.memory_before,
             started_unix_nanos: unix_nanos(),
             sources: Source::of_session(
                 method,

@@ -1,5 +1,6 @@
 //! The subcommands, one file for each.
 
+mod attach;
 pub mod diff;
 mod elsewhere;
 mod explain;
@@ -27,6 +28,12 @@ use crate::view;
 pub enum Command {
     /// Run a program and record which allocations it makes.
     Run(elsewhere::Words),
+    /// Record a process that runs already, until Ctrl-C or for a time.
+    Attach(attach::Attach),
+    /// End the recording of a process.
+    Detach(attach::Detach),
+    /// Let a process that is recorded take a snapshot of what holds what.
+    Snapshot(attach::Snapshot),
     /// Say in a screen of sentences what a profile shows: the command to start with.
     Explain(explain::Arguments),
     /// Show which functions allocated most, with 95 % intervals.
@@ -73,6 +80,9 @@ impl Command {
             Self::Run(words) => words.refuse("run"),
             Self::Check(words) => words.refuse("check"),
             Self::Tune(words) => words.refuse("tune"),
+            Self::Attach(arguments) => arguments.run(),
+            Self::Detach(arguments) => arguments.run(),
+            Self::Snapshot(arguments) => arguments.run(),
             Self::Explain(arguments) => arguments.run(),
             Self::Memory(arguments) => arguments.run(),
             Self::Summary(arguments) => arguments.run(),

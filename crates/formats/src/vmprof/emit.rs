@@ -129,6 +129,7 @@ fn meta(recording: &Recording, path: &Path) -> Meta {
         ],
         pid: 0,
         parent_pid: None,
+        memory_before: None,
         run: None,
         started_unix_nanos: started.saturating_mul(1_000),
         sources,

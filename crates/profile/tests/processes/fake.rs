@@ -60,6 +60,7 @@ impl FakeProcess {
         Meta {
             pid: self.pid,
             parent_pid: self.parent,
+            memory_before: None,
             run: None,
             started_unix_nanos: START.saturating_add_signed(self.after),
             notes: vec![format!("of seed {}", self.pid % 2)],

@@ -32,6 +32,9 @@ pub(super) fn incomplete(facts: &Facts<'_>) -> Option<Answer> {
             damage.offset
         ));
     }
+    if let Some(clause) = profile.before() {
+        answer.say(format!("The program ran before: {clause}."));
+    }
     for clause in profile.missing() {
         answer.say(format!("Not in these answers: {clause}."));
     }

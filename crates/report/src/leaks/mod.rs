@@ -284,7 +284,7 @@ fn lost(profile: &Profile) -> u64 {
 }
 
 fn limits(profile: &Profile) -> Vec<String> {
-    let mut limits = Vec::new();
+    let mut limits: Vec<String> = profile.before().into_iter().collect();
     match profile.lifetimes() {
         Lifetimes::None if profile.meta.method() == Method::Imported.name() => {
             limits

@@ -157,6 +157,7 @@ impl Memory {
         let apart = apart::note(profile, at, moment);
         let is_apart = apart.is_some();
         notes.extend(apart);
+        notes.extend(profile.before());
         notes.extend(profile.missing());
         if !profile.complete {
             notes.push("the profile is incomplete: its end is what was written last".to_owned());

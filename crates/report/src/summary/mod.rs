@@ -349,7 +349,9 @@ impl Summary {
             collections: collections(profile),
             complete: profile.complete,
             notes: profile
-                .missing()
+                .before()
+                .into_iter()
+                .chain(profile.missing())
                 .chain(few.map(youth::note))
                 .chain(meta.notes.iter().cloned())
                 .collect(),

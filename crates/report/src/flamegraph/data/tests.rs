@@ -45,6 +45,7 @@ pub fn small() -> Profile {
         command: vec!["app.py".into()],
         pid: 1,
         parent_pid: None,
+        memory_before: None,
         run: None,
         started_unix_nanos: 0,
         sources: Source::of_session(

@@ -1,0 +1,78 @@
+//! A process to attach to.
+
+use std::time::{Duration, Instant};
+
+use crate::interpreter::Interpreter;
+use crate::memory::Memory;
+use crate::process;
+use crate::refusal::{Refusal, refuse};
+use crate::x86_64::inject::{Ended, Injection};
+
+/// How long another tracer may hold the process: another `nthbyte attach` is done within that.
+const OF_OTHERS: Duration = Duration::from_millis(500);
+/// Between two attempts while the interpreter starts.
+const BETWEEN: Duration = Duration::from_millis(20);
+
+/// A process that runs a Python which a script can be brought into.
+#[derive(Debug)]
+pub struct Target {
+    pid: u32,
+    memory: Memory,
+    interpreter: Interpreter,
+}
+
+impl Target {
+    /// Looks at a process. Nothing in it is changed.
+    ///
+    /// # Errors
+    /// If it cannot be attached to; the text says which way would work.
+    pub fn open(pid: u32) -> Result<Self, Refusal> {
+        let end = Instant::now() + OF_OTHERS;
+        while process::tracer(pid).is_some() && Instant::now() < end {
+            std::thread::sleep(BETWEEN);
+        }
+        process::check(pid)?;
+        let memory = Memory::open(pid)?;
+        let interpreter = Interpreter::find(pid, &memory)?;
+        Ok(Self {
+            pid,
+            memory,
+            interpreter,
+        })
+    }
+
+    /// The process's number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The interpreter and its version: `CPython 3.13.0`.
+    #[must_use]
+    pub fn interpreter(&self) -> &str {
+        &self.interpreter.name
+    }
+
+    /// Runs a script, once, in names of its own, and returns the text in its variable `result`: up to 8 KiB. The script is
+    /// run again if `result` is `again`, because the interpreter still starts, and if a handler of the program raised an
+    /// exception before there was a result. The program gets that exception.
+    ///
+    /// # Errors
+    /// If it does not begin within `limit`: then it never runs. If the process ends; if the system refuses.
+    pub fn run(&self, script: &str, limit: Duration) -> Result<String, Refusal> {
+        let end = Instant::now() + limit;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let mut injection = Injection::new(self.pid, &self.memory)?;
+            let why = match injection.run(&self.interpreter, script, left)? {
+                Ended::With(text) if text != "again" => return Ok(text),
+                Ended::With(_) | Ended::Starting => "has not ended its start",
+                Ended::Interrupted => "is interrupted by signals all the time",
+            };
+            if Instant::now() >= end {
+                return Err(refuse!("process {} {why}: try again", self.pid));
+            }
+            std::thread::sleep(BETWEEN);
+        }
+    }
+}

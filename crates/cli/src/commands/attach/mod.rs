@@ -1,0 +1,295 @@
+//! `nthbyte attach`, `detach` and `snapshot`: a process that runs already.
+
+mod request;
+mod watch;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::output::say;
+use request::{Method, Request};
+
+/// What `attach` takes. The options of a recording are those of `run`.
+#[derive(Args)]
+pub struct Attach {
+    /// The process.
+    #[arg(value_name = "PID")]
+    pid: u32,
+    /// Where to write the profile (default: nthbyte-NAME.PID.nthb in the current folder).
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+    /// Replace the profile OUT if it exists; without it, a new name is taken.
+    #[arg(short, long)]
+    force: bool,
+    /// Record for TIME: 30s, 1.5min; a number alone is in seconds (default: until Ctrl-C, or the end of the process).
+    #[arg(long = "for", visible_alias = "duration", value_name = "TIME", value_parser = seconds)]
+    length: Option<Duration>,
+    /// Mean distance between samples, as for `nthbyte run`.
+    #[arg(long, value_name = "SIZE")]
+    every: Option<String>,
+    /// Also take time samples, HZ per second of CPU time (1000 without a number).
+    #[arg(long, value_name = "HZ", num_args = 0..=1, default_missing_value = "1000")]
+    cpu: Option<u32>,
+    /// Fail if native memory cannot be recorded.
+    #[arg(long, overrides_with = "no_native")]
+    native: bool,
+    /// Leave native memory out.
+    #[arg(long, overrides_with = "native")]
+    no_native: bool,
+    /// Record the frames of C, C++ and Rust code too.
+    #[arg(long)]
+    native_frames: bool,
+    /// Only say whether it would work, and how.
+    #[arg(long, hide = true)]
+    look: bool,
+    #[command(flatten)]
+    way: Way,
+}
+
+/// What `detach` takes.
+#[derive(Args)]
+pub struct Detach {
+    /// The process.
+    #[arg(value_name = "PID")]
+    pid: u32,
+    #[command(flatten)]
+    way: Way,
+}
+
+/// What `snapshot` takes.
+#[derive(Args)]
+pub struct Snapshot {
+    /// The process.
+    #[arg(value_name = "PID")]
+    pid: u32,
+    #[command(flatten)]
+    way: Way,
+}
+
+/// How the process is reached.
+#[derive(Args)]
+struct Way {
+    /// The way into the process.
+    #[arg(long, value_enum, default_value_t, value_name = "WAY")]
+    method: Method,
+    /// Give up if the process runs no Python code for TIME.
+    #[arg(long, value_name = "TIME", value_parser = seconds, default_value = "10s")]
+    timeout: Duration,
+}
+
+impl Way {
+    /// Asks something of a process.
+    fn ask(&self, pid: u32, request: &Request) -> Result<Vec<String>> {
+        request.ask(pid, self.method, self.timeout)
+    }
+}
+
+impl Attach {
+    /// Begins a recording, and ends it.
+    ///
+    /// # Errors
+    /// If it cannot begin, or cannot be ended.
+    pub fn run(self) -> Result<()> {
+        if self.look {
+            println!("{}", request::look(self.pid)?);
+            return Ok(());
+        }
+        let output = match &self.output {
+            Some(path) if path.as_os_str() == "-" => {
+                bail!("a profile is written to a file, not to standard output: name one with -o")
+            }
+            Some(path) => path.clone(),
+            None => default_output(self.pid),
+        };
+        let output = std::path::absolute(&output).context("there is no working folder")?;
+        let mut request = Request::new("begin")?.with("output", request::text(&output)?);
+        if let Some(every) = &self.every {
+            request = request.with("every", every);
+        }
+        if let Some(cpu) = self.cpu {
+            request = request.with("cpu", &cpu.to_string());
+        }
+        for (name, is_given) in [
+            ("force", self.force),
+            ("native", self.native),
+            ("native_frames", self.native_frames),
+        ] {
+            if is_given {
+                request = request.with(name, "yes");
+            }
+        }
+        if self.no_native {
+            request = request.with("native", "no");
+        }
+        watch::during(|watch| {
+            let answer = self.way.ask(self.pid, &request)?;
+            let path = PathBuf::from(answer.first().map(String::as_str).unwrap_or_default());
+            let before = answer.get(1).and_then(|text| text.parse::<u64>().ok());
+            let how_long = match self.length {
+                Some(length) => format!("for {} s", length.as_secs_f64()),
+                None => "until Ctrl-C".to_owned(),
+            };
+            say!(
+                "nthbyte: recording process {} {how_long}, into {}; {} MiB were there before",
+                self.pid,
+                shown(&path).display(),
+                before.unwrap_or(0).div_ceil(1 << 20),
+            );
+            let see = format!("see it with: nthbyte explain {}", shown(&path).display());
+            match watch.until(self.pid, &path, self.length) {
+                watch::Ended::Now => self.end(&see),
+                watch::Ended::WithProcess => {
+                    say!("nthbyte: process {} has ended; {see}", self.pid);
+                    Ok(())
+                }
+                watch::Ended::Elsewhere => {
+                    say!("nthbyte: the recording was ended by somebody else; {see}");
+                    Ok(())
+                }
+            }
+        })
+    }
+}
+
+impl Attach {
+    /// Ends the recording that this command has begun. `see` says what to do with the profile.
+    fn end(&self, see: &str) -> Result<()> {
+        match self.way.ask(self.pid, &Request::new("end")?) {
+            Ok(line) => say!("nthbyte: {}", line.join(" ")),
+            Err(_) if watch::is_gone(self.pid) => {
+                say!("nthbyte: process {} has ended; {see}", self.pid);
+            }
+            Err(error) => bail!(
+                "{error:#}; the recording goes on: end it with nthbyte detach {}",
+                self.pid
+            ),
+        }
+        Ok(())
+    }
+}
+
+impl Detach {
+    /// Ends the recording of a process.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be ended.
+    pub fn run(self) -> Result<()> {
+        let line = self.way.ask(self.pid, &Request::new("end")?)?;
+        say!("nthbyte: {}", line.join(" "));
+        Ok(())
+    }
+}
+
+impl Snapshot {
+    /// Lets a process take a snapshot of what holds what.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub fn run(self) -> Result<()> {
+        let answer = self.way.ask(self.pid, &Request::new("snapshot")?)?;
+        let path = answer.first().map(String::as_str).unwrap_or_default();
+        let into = match path {
+            "" => String::new(),
+            path => format!(" into {}", shown(Path::new(path)).display()),
+        };
+        say!("nthbyte: process {} has taken a snapshot{into}", self.pid);
+        Ok(())
+    }
+}
+
+/// A duration as for `nthbyte run`: 60s, 1.5min, 500ms; a number alone is in seconds.
+fn seconds(text: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, f64); 6] = [
+        ("ms", 1e-3),
+        ("us", 1e-6),
+        ("s", 1.0),
+        ("min", 60.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+    ];
+    const LONGEST: f64 = 366.0 * 86400.0;
+    let trimmed = text.trim();
+    let unit = UNITS.iter().find(|(unit, _)| trimmed.ends_with(unit));
+    let (number, factor) = match unit {
+        Some((unit, factor)) => (trimmed.trim_end_matches(unit).trim_end(), *factor),
+        None => (trimmed, 1.0),
+    };
+    let is_number = number
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let value = number.parse::<f64>().ok().filter(|_| is_number);
+    match value.map(|value| value * factor) {
+        Some(value) if value > LONGEST => Err(format!("'{text}' is more than a year")),
+        Some(value) => Ok(Duration::from_secs_f64(value)),
+        None => Err("write 60s, 1.5min or 500ms".to_owned()),
+    }
+}
+
+/// The path as from the present folder, if it lies in it.
+fn shown(path: &Path) -> &Path {
+    let folder = std::env::current_dir().unwrap_or_default();
+    path.strip_prefix(folder).unwrap_or(path)
+}
+
+/// The name that `nthbyte run` would give, by the command line of the process.
+fn default_output(pid: u32) -> PathBuf {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<String> = line
+        .split(|&byte| byte == 0)
+        .map(|word| String::from_utf8_lossy(word).replace('\u{fffd}', "_"))
+        .collect();
+    PathBuf::from(format!("nthbyte-{}.{pid}.nthb", name_of(&words)))
+}
+
+/// The name of the program in a command line: of its script or its module.
+fn name_of(words: &[String]) -> String {
+    let stem = |word: &String| {
+        let stem = Path::new(word).file_stem().unwrap_or_default();
+        stem.to_string_lossy().into_owned()
+    };
+    let mut rest = words.iter().skip(1);
+    while let Some(word) = rest.next() {
+        match word.as_str() {
+            "-m" => return rest.next().cloned().unwrap_or_default().replace('/', "_"),
+            "-c" => return "code".to_owned(),
+            "-X" | "-W" => {
+                rest.next();
+            }
+            _ if word.starts_with('-') || word.is_empty() => {}
+            _ => return stem(word),
+        }
+    }
+    words.first().map(stem).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(line: &str) -> String {
+        name_of(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_profile_has_the_name_of_the_program() {
+        assert_eq!(name("/usr/bin/python3 -u /srv/app.py --port 80"), "app");
+        assert_eq!(name("python3 -X dev -m http.server 80"), "http.server");
+        assert_eq!(name("python3 -c pass"), "code");
+        assert_eq!(name("uwsgi"), "uwsgi");
+    }
+
+    #[test]
+    fn a_time_is_written_as_for_run() {
+        let of = |text: &str| seconds(text).map(|time| time.as_secs_f64());
+        assert_eq!(of("30s"), Ok(30.0));
+        assert_eq!(of("1.5min"), Ok(90.0));
+        assert_eq!(of("500ms"), Ok(0.5));
+        assert_eq!(of("7"), Ok(7.0));
+        for wrong in ["", "s", "-1s", "1e9", "nan", "9000h"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! While a process is recorded: a progress bar, Ctrl-C, and whether the process is still there.
+
+use std::future::Future;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::progress::Progress;
+
+/// How often the bar moves and the process is looked at.
+const STEP: Duration = Duration::from_millis(200);
+/// The looks in a row at which the profile is not open any more, before the recording has ended.
+const LOOKS: u32 = 5;
+
+/// Why a recording ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The user wants that, or the time is over.
+    Now,
+    /// The process has ended.
+    WithProcess,
+    /// The process does not write the profile any more.
+    Elsewhere,
+}
+
+/// The signals that end this command, which end the recording first.
+pub struct Watch {
+    runtime: Runtime,
+    signals: Vec<Signal>,
+}
+
+/// Calls `work` with signals held back: one that comes meanwhile is seen by [`Watch::until`].
+///
+/// # Errors
+/// What `work` returns.
+pub fn during(work: impl FnOnce(&mut Watch) -> Result<()>) -> Result<()> {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot wait for signals")?;
+    let kinds = [
+        SignalKind::interrupt(),
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+    ];
+    let signals = {
+        let _entered = runtime.enter();
+        kinds
+            .map(signal)
+            .into_iter()
+            .collect::<std::io::Result<_>>()
+    };
+    let signals = signals.context("cannot wait for signals")?;
+    work(&mut Watch { runtime, signals })
+}
+
+impl Watch {
+    /// Waits until the recording of a process into `profile` is to end, or has ended.
+    pub fn until(&mut self, pid: u32, profile: &Path, length: Option<Duration>) -> Ended {
+        let progress = length.map(|_| Progress::steps("recording"));
+        let begun = Instant::now();
+        let mut looks = 0;
+        let signals = &mut self.signals;
+        self.runtime.block_on(async {
+            loop {
+                let done = begun.elapsed();
+                let left = length.map_or(STEP, |length| length.saturating_sub(done).min(STEP));
+                if left.is_zero() {
+                    return Ended::Now;
+                }
+                if let (Some(progress), Some(length)) = (&progress, length) {
+                    let milliseconds = |time: Duration| time.as_millis() as u64;
+                    progress.at(milliseconds(done), milliseconds(length));
+                }
+                if tokio::time::timeout(left, any(signals)).await.is_ok() {
+                    return Ended::Now;
+                }
+                if is_gone(pid) {
+                    return Ended::WithProcess;
+                }
+                looks = if has_open(pid, profile) { 0 } else { looks + 1 };
+                if looks == LOOKS {
+                    return Ended::Elsewhere;
+                }
+            }
+        })
+    }
+}
+
+/// Waits for one of the signals.
+fn any(signals: &mut [Signal]) -> impl Future<Output = ()> {
+    std::future::poll_fn(|context| {
+        let came = signals
+            .iter_mut()
+            .any(|one| one.poll_recv(context).is_ready());
+        if came {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
+        }
+    })
+}
+
+/// Whether a process has ended.
+pub fn is_gone(pid: u32) -> bool {
+    matches!(nthbyte_attach::state(pid), None | Some('Z' | 'X'))
+}
+
+/// Whether a process has a file open; also if it may not be looked at.
+fn has_open(pid: u32, file: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return true;
+    };
+    let mut links = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.any(|link| link == file)
+}

@@ -1,0 +1,74 @@
+"""Programs that run while a test attaches to them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import harness
+
+# Prints a line once the program runs, so that nobody attaches to its start.
+HELLO = "print('here', flush=True)\n"
+
+
+@dataclass
+class Running:
+    """A program that runs."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+
+    def nthbyte(self, command: str, *options: str | Path, **variables: Any) -> harness.Done:
+        """Runs ``nthbyte COMMAND PID``, the command alone: it needs no interpreter."""
+        words = [str(harness.COMMAND), command, str(self.process.pid), *map(str, options)]
+        return harness.run(words, self.folder, **variables)
+
+    def say(self, line: str = "go on") -> None:
+        """Writes a line to the program's standard input."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
+    def line(self) -> str:
+        """The next line that the program prints."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().rstrip("\n")
+
+    def end(self, stdin: str = "") -> harness.Done:
+        """Waits for the program."""
+        try:
+            out, err = self.process.communicate(stdin, 600)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        return harness.Done(self.process.returncode, out, err)
+
+
+@contextmanager
+def running(interpreter: harness.Interpreter, code: str, folder: Path, **variables: str) -> Iterator[Running]:
+    """Runs code in a new process, until it has printed its first line. The process knows nothing of nthbyte."""
+    program = folder / "program.py"
+    program.write_text(HELLO + code)
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    process = subprocess.Popen(
+        interpreter.words([str(program)], folder),
+        cwd=folder,
+        env={**own, **variables},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    one = Running(process, folder)
+    try:
+        assert one.line() == "here", process.communicate()[1]
+        yield one
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()

@@ -1,0 +1,297 @@
+"""``nthbyte attach`` and ``detach``: a process that runs already."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import harness
+from cpython.attaching import running
+
+# What a program could notice: printed once before and once after.
+SEEN = """
+import sys
+
+def seen():
+    names = sorted(name for name in vars(sys.modules["__main__"]) if name not in ("kept", "before"))
+    return names, sys.path, sys.argv, len(sys.warnoptions)
+"""
+
+# Waits for a line, allocates, says so, and waits for the end.
+WORK = """
+kept = []
+
+def work():
+    for number in range(20000):
+        kept.append(str(number) * 50)
+"""
+
+WORKS = f"{SEEN}{WORK}before = seen()\ninput()\nwork()\nprint('worked', flush=True)\ninput()\nprint(before == seen())\n"
+
+
+def test_a_process_is_recorded_from_now_on(cpython: harness.Interpreter, tmp_path: Path) -> None:
+    with running(cpython, WORKS, tmp_path) as one:
+        attached = subprocess.Popen(
+            [str(harness.COMMAND), "attach", str(one.process.pid), "-o", "a.nthb", "--every", "4KiB"],
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert attached.stderr is not None
+        first = attached.stderr.readline()
+        assert first.startswith(f"nthbyte: recording process {one.process.pid} until Ctrl-C, into a.nthb; ")
+        one.say()
+        assert one.line() == "worked"
+        attached.send_signal(signal.SIGINT)
+        assert "samples; see it with: nthbyte explain a.nthb\n" in attached.stderr.read()
+        assert attached.wait() == 0
+        done = one.end("\n").ok()
+    assert done.out == "True\n"
+    assert done.err == ""
+    found = harness.summary(tmp_path / "a.nthb", "--by", "function")
+    assert found["rows"][0]["name"] == "work"
+    assert "who allocated them is not known" in found["notes"][0]
+    for report in ("summary", "explain", "leaks", "memory"):
+        text = harness.report(report, tmp_path / "a.nthb", folder=tmp_path).ok().out
+        assert "there before, and who" in " ".join(text.split()), report
+
+
+@pytest.mark.launcher
+def test_it_ends_by_time_by_detach_and_with_the_process(cpython: harness.Interpreter, tmp_path: Path) -> None:
+    with running(cpython, WORKS, tmp_path) as one:
+        timed = one.nthbyte("attach", "-o", "time.nthb", "--duration", "0.1").ok()
+        assert "recording" in timed.err and "see it with: nthbyte explain time.nthb" in timed.err
+        refused = one.nthbyte("detach")
+        assert refused.status == 1
+        assert "is not recorded: nothing to end" in refused.err
+        words = [str(harness.COMMAND), "attach", str(one.process.pid)]
+        for ending, line in (("detach", "was ended by somebody else"), ("exit", "has ended; see it with")):
+            attached = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+            assert attached.stderr is not None
+            assert "recording" in attached.stderr.readline()
+            again = one.nthbyte("attach")
+            assert again.status == 1 and "is recorded already, into" in again.err
+            if ending == "detach":
+                assert "see it with: nthbyte explain" in one.nthbyte("detach").ok().err
+            else:
+                one.end("\n\n").ok()
+            assert line in attached.stderr.read()
+            assert attached.wait() == 0
+    for profile in tmp_path.glob("*.nthb"):
+        assert harness.summary(profile)["complete"], profile
+
+
+# Each prints something that shows whether it ran as it should; it ends by itself, or when it has read a line.
+SITUATIONS = {
+    "read": "import os; print(os.read(0, 10))",
+    "input": "print(input())",
+    "poll": "import select; p = select.poll(); p.register(0, 1); print(p.poll(60_000))",
+    "select": "import select; print(select.select([0], [], [], 60)[0])",
+    "lock": (
+        "import threading, sys; l = threading.Lock(); l.acquire()\n"
+        "def wait():\n sys.stdin.readline(); l.release()\n"
+        "threading.Thread(target=wait).start(); print(l.acquire(timeout=60))"
+    ),
+    "join": "import threading, sys; t = threading.Thread(target=sys.stdin.readline); t.start(); print(t.join())",
+    "shutdown": "import threading, sys; threading.Thread(target=sys.stdin.readline).start(); print('end')",
+    "wait": "import subprocess; print(subprocess.call(['head', '-n', '1']))",
+    "sigwait": "import signal; print(signal.sigtimedwait([signal.SIGUSR1], 2))",
+    "sleep": "import time; t = time.monotonic(); time.sleep(2); print(time.monotonic() - t >= 2)",
+    "asyncio": "import asyncio; asyncio.run(asyncio.sleep(2)); print('end')",
+    "busy": "import time; e = time.time() + 2\nwhile time.time() < e: str(e)\nprint('end')",
+    "without the GIL": "import hashlib; print(hashlib.pbkdf2_hmac('sha256', b'a', b'b', 2_000_000))",
+    "threads": (
+        "import threading, time; e = time.time() + 2\n"
+        "def f(i):\n while time.time() < e: time.sleep(.01) if i % 4 else str(e)\n"
+        "ts = [threading.Thread(target=f, args=(i,)) for i in range(200)]\n"
+        "[t.start() for t in ts]; [t.join() for t in ts]; print('end')"
+    ),
+    "forks": (
+        "import os, time; e = time.time() + 2; bad = 0\n"
+        "while time.time() < e:\n p = os.fork()\n if not p: os._exit(7)\n"
+        " bad += os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]) != 7\nprint(bad)"
+    ),
+    "handler": (
+        "import signal, time\ndef h(*a):\n e = time.time() + 2\n while time.time() < e: str(e)\n print('handled')\n"
+        "signal.signal(signal.SIGALRM, h); signal.setitimer(signal.ITIMER_REAL, .01); signal.pause(); input()"
+    ),
+    "timer": (
+        "import signal, time\nn = 0\ndef h(*a):\n global n; n += 1\n"
+        "signal.signal(signal.SIGALRM, h); signal.setitimer(signal.ITIMER_REAL, .001, .001); e = time.time() + 2\n"
+        "while time.time() < e: str(e)\nsignal.setitimer(signal.ITIMER_REAL, 0); print(n > 9)"
+    ),
+    "import": "import sys; sys.path.insert(0, '.'); open('slow.py', 'w').write('input()'); import slow; print('end')",
+    "recursion": "def f(n): return input() if n == 0 else f(n - 1)\nprint(f(900))",
+    "floats": (
+        "import time; e = time.time() + 2; a = [0.5 * i for i in range(64)]; bad = 0\n"
+        "while time.time() < e: bad += sum(x * 1.5 - x for x in a) != 504.0\nprint(bad)"
+    ),
+    "raising handler": (
+        "import signal, time\n"
+        "def h(number, frame):\n"
+        " while frame and frame.f_code.co_name != 'inner': frame = frame.f_back\n"
+        " if frame: raise LookupError\n"
+        "def inner():\n while True: str(e)\n"
+        "signal.signal(signal.SIGALRM, h); signal.setitimer(signal.ITIMER_REAL, .001, .001); e = time.time() + 2\n"
+        "n = 0\nwhile time.time() < e:\n try: inner()\n except LookupError: n += 1\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0); print(n > 9)"
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_a_program_does_the_same_in_every_situation(
+    cpython: harness.Interpreter, tmp_path: Path, name: str
+) -> None:
+    ends = []
+    for is_attached in (False, True):
+        with running(cpython, SITUATIONS[name], tmp_path) as one:
+            if is_attached:
+                one.nthbyte("attach", "--for", "0.05").ok()
+            done = one.end("line\n")
+            ends.append((done.status, done.out, done.err))
+    assert ends[0] == ends[1]
+
+
+# Works for long: the attacher is killed again and again meanwhile.
+LONG = """
+import threading
+
+def waits():
+    input()
+    done.set()
+
+done, count = threading.Event(), 0
+if {busy}:
+    threading.Thread(target=waits).start()
+    while not done.is_set():
+        count += 0.5 == 1.5 - 1.0
+    print("ended", count > 0)
+else:
+    print("ended", input())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("busy", [False, True])
+def test_an_attacher_that_is_killed_at_any_step_leaves_the_program_as_it_was(
+    cpython: harness.Interpreter, tmp_path: Path, busy: bool
+) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    with running(cpython, LONG.format(busy=busy), tmp_path) as one:
+        for step in range(1, 200):
+            inject = f"inject=ptrace:signal=KILL:when={step}"
+            words = ["strace", "-f", "-o", "/dev/null", "-e", "trace=ptrace", "-e", inject]
+            detach = [str(harness.COMMAND), "detach", str(one.process.pid)]
+            done = harness.run([*words, *detach], tmp_path)
+            assert one.process.poll() is None, f"the program ended at step {step}"
+            if done.status != -signal.SIGKILL:
+                # All steps were done before the next one.
+                assert "is not recorded" in done.err
+                break
+        assert step > 20
+        ended = one.end("line\n").ok()
+    assert ended.out.startswith("ended")
+    assert ended.err == ""
+
+
+SERVER = """
+import http.server, threading
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = str(len([str(number) for number in range(2000)])).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *words):
+        pass
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+input()
+server.shutdown()
+print("end")
+"""
+
+CLIENT = """
+import sys, threading, urllib.request
+
+def load():
+    while not ended.is_set():
+        with urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/", timeout=300) as answer:
+            good.append(answer.read() == b"2000")
+
+ended, good = threading.Event(), []
+threads = [threading.Thread(target=load) for _ in range(3)]
+for one in threads:
+    one.start()
+input()
+ended.set()
+for one in threads:
+    one.join()
+print(len(good) > 0 and all(good), threading.excepthook is threading.__excepthook__)
+"""
+
+
+@pytest.mark.slow
+def test_a_loaded_server_loses_no_request(cpython: harness.Interpreter, tmp_path: Path) -> None:
+    times = 300 if harness.IS_ALL else 15
+    with running(cpython, SERVER, tmp_path) as server:
+        client = subprocess.Popen(
+            cpython.words(["-c", CLIENT, server.line()], tmp_path),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(times):
+            server.nthbyte("attach", "-f", "-o", "a.nthb", "--for", "0").ok()
+        maps = Path(f"/proc/{server.process.pid}/maps").read_text().count("\n")
+        descriptors = len(os.listdir(f"/proc/{server.process.pid}/fd"))
+        out, err = client.communicate("\n", 600)
+        assert (out, err) == ("True True\n", "")
+        done = server.end("\n").ok()
+    assert (done.out, done.err) == ("end\n", "")
+    assert maps < 1000 and descriptors < 60
+
+
+@pytest.mark.launcher
+def test_what_cannot_be_attached_to_is_refused_in_one_line(
+    cpython: harness.Interpreter, tmp_path: Path
+) -> None:
+    def refusal(pid: int | str, *options: str) -> str:
+        done = harness.run([str(harness.COMMAND), "attach", str(pid), *options], tmp_path)
+        assert done.status in (1, 2) and done.out == "" and done.err.count("\n") == 1
+        return done.err
+
+    assert "there is no process 4999999" in refusal(4999999)
+    assert "invalid value" in refusal("x")
+    other = subprocess.Popen(["sleep", "600"])
+    try:
+        assert "runs no CPython" in refusal(other.pid)
+        assert "is not ready: start it with NTHBYTE=ready" in refusal(other.pid, "--method", "ready")
+    finally:
+        other.kill()
+    # Killed, and nobody has waited for it.
+    assert "zombie" in refusal(other.pid)
+    other.wait()
+    with running(cpython, "print(input())", tmp_path) as one:
+        one.process.send_signal(signal.SIGSTOP)
+        assert "is stopped: let it go on with kill -CONT" in refusal(one.process.pid, "--timeout", "0.2")
+        one.process.send_signal(signal.SIGCONT)
+        assert "does not exist" in refusal(one.process.pid, "-o", "/proc/no/a.nthb")
+        assert "write 60s" in refusal(one.process.pid, "--for", "long")
+        assert "is not a size" in refusal(one.process.pid, "--every", "often")
+        done = one.end("line\n").ok()
+    assert (done.out, done.err) == ("line\n", "")

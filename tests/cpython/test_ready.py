@@ -1,0 +1,115 @@
+"""Processes that were prepared for ``nthbyte attach``: with ``NTHBYTE=ready``, ``nthbyte.ready`` or ``run --ready``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import harness
+from cpython.attaching import running
+
+# Waits, allocates when it has read a line, and prints what could differ.
+WORK = """
+import os, signal, threading
+
+def work():
+    return [str(number) * 50 for number in range(20000)]
+
+def children():
+    pid = os.fork()
+    if pid == 0:
+        kept = work()
+        os._exit(input() != "end")
+    print(pid, flush=True)
+    return os.waitpid(pid, 0)[1]
+
+print(len(os.listdir("/proc/self/task")), threading.active_count(), flush=True)
+input()
+kept = work()
+print("worked", flush=True)
+input()
+print(children())
+"""
+
+READY = f"import sys; sys.path.append({str(harness.SITE)!r}); import nthbyte; nthbyte.ready(); sys.path.pop()\n{WORK}"
+
+
+def test_a_ready_process_is_recorded_without_ptrace(interpreter: harness.Interpreter, tmp_path: Path) -> None:
+    with running(interpreter, READY, tmp_path) as one:
+        assert one.line() == "1 1"
+        assert "listens" in one.nthbyte("attach", "--look").ok().out
+        attached = subprocess.Popen(
+            [str(harness.COMMAND), "attach", str(one.process.pid), "--method", "ready", "-o", "a.nthb"],
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert attached.stderr is not None
+        assert "recording" in attached.stderr.readline()
+        one.say()
+        assert one.line() == "worked"
+        ended = one.nthbyte("detach", "--method", "ready").ok()
+        assert "samples; see it with: nthbyte explain a.nthb" in ended.err
+        attached.communicate()
+        assert attached.returncode == 0
+        one.say()
+        # The child listens for itself.
+        child = int(one.line())
+        recorded = harness.run(
+            [str(harness.COMMAND), "attach", str(child), "--method", "ready", "-o", "c.nthb", "--for", "0"],
+            tmp_path,
+        )
+        assert "see it with: nthbyte explain c.nthb" in recorded.ok().err
+        done = one.end("end\n").ok()
+    assert (done.out, done.err) == ("0\n", "")
+    found = harness.summary(tmp_path / "a.nthb", "--by", "function")
+    assert "program.py" in str(found["rows"][0])
+
+
+@pytest.mark.launcher
+def test_the_variable_makes_every_python_of_an_environment_ready(
+    cpython: harness.Interpreter, tmp_path: Path
+) -> None:
+    # A .pth file is read in a site folder only.
+    (tmp_path / "sitecustomize.py").write_text(f"import site; site.addsitedir({str(harness.SITE)!r})")
+    variables = {"NTHBYTE": "ready", "PYTHONPATH": str(tmp_path)}
+    with running(cpython, "print(input())", tmp_path, **variables) as one:
+        assert "listens" in one.nthbyte("attach", "--look").ok().out
+        one.nthbyte("attach", "--method", "ready", "--for", "0").ok()
+        done = one.end("line\n").ok()
+    assert (done.out, done.err) == ("line\n", "")
+
+
+@pytest.mark.launcher
+def test_run_ready_records_nothing_until_it_is_asked(cpython: harness.Interpreter, tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys; print(subprocess.run(sys.argv[1:], capture_output=True, text=True).stderr)"
+    )
+    words = ["sh", "-c", f"'{harness.COMMAND}' attach $PPID --method ready --for 0 -o a.nthb"]
+    done = cpython.nthbyte("run", "--ready", "-c", code, *words, folder=tmp_path).ok()
+    assert "see it with: nthbyte explain a.nthb" in done.out
+    assert done.err == ""
+    assert [path.name for path in tmp_path.glob("*.nthb")] == ["a.nthb"]
+    refused = cpython.nthbyte("run", "--ready", "--every", "1MiB", "-c", "", folder=tmp_path)
+    assert refused.status == 2
+    assert "give --every to nthbyte attach" in refused.err
+
+
+@pytest.mark.launcher
+def test_another_user_is_not_answered(cpython: harness.Interpreter, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+    os.chmod(tmp_path, 0o755)
+    with running(cpython, READY, tmp_path) as one:
+        assert one.line() == "1 1"
+        ask = [str(harness.COMMAND), "detach", str(one.process.pid), "--method", "ready", "--timeout", "0.2"]
+        nobody = subprocess.run(
+            ["setpriv", "--reuid", "65534", "--clear-groups", *ask], cwd="/", capture_output=True, text=True
+        )
+        assert nobody.returncode == 1
+        # The kernel does not show the process's namespaces to others, or the process drops what they send.
+        assert "not ready" in nobody.stderr or "has not answered" in nobody.stderr
+        assert "is not recorded" in one.nthbyte("detach", "--method", "ready").err
