@@ -92,15 +92,17 @@ def _listen() -> None:
     own = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
     try:
         own.setsockopt(_socket.SOL_SOCKET, _SO_PASSCRED, 1)
-        own.bind(_name())
         owner = _F_OWNER_TID.to_bytes(4, sys.byteorder) + _thread.get_native_id().to_bytes(4, sys.byteorder)
         fcntl.fcntl(own.fileno(), _F_SETOWN_EX, owner)
         fcntl.fcntl(own.fileno(), _F_SETSIG, _number)
         fcntl.fcntl(own.fileno(), fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
+        # From its name on, it is asked; a signal for what comes then must find it.
+        _socket_of_process = own
+        own.bind(_name())
     except OSError:
+        _socket_of_process = None
         own.close()
         raise
-    _socket_of_process = own
 
 
 def _name() -> bytes:

@@ -421,7 +421,8 @@ def begin(
             has_begun = True
         finally:
             agent.settle(has_begun)
-        _running = {**config, "output": family or config["output"]}
+        # What is started from here has nothing before its session.
+        _running = {**config, "output": family or config["output"], "memory_before": None}
         _began = (os.getpid(), path)
         if exports:
             _exported = to_json({**_running, "parent_pid": os.getpid()})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import harness
-from cpython.attaching import running
+from cpython.attaching import Running, running
 
 # What a program could notice: printed once before and once after.
 SEEN = """
@@ -90,7 +90,7 @@ def test_it_ends_by_time_by_detach_and_with_the_process(cpython: harness.Interpr
 SITUATIONS = {
     "read": "import os; print(os.read(0, 10))",
     "input": "print(input())",
-    "poll": "import select; p = select.poll(); p.register(0, 1); print(p.poll(60_000))",
+    "poll": "import select; p = select.poll(); p.register(0, 1); print(len(p.poll(60_000)))",
     "select": "import select; print(select.select([0], [], [], 60)[0])",
     "lock": (
         "import threading, sys; l = threading.Lock(); l.acquire()\n"
@@ -295,3 +295,41 @@ def test_what_cannot_be_attached_to_is_refused_in_one_line(
         assert "is not a size" in refusal(one.process.pid, "--every", "often")
         done = one.end("line\n").ok()
     assert (done.out, done.err) == ("line\n", "")
+
+
+# Hides the package, and the folder of the test, as a container would.
+ENTER = """
+mount -t tmpfs none "$1" && mount -t tmpfs none "$2" && mount -t tmpfs none /tmp && shift 2 && exec "$@"
+"""
+
+
+@pytest.mark.launcher
+def test_a_container_needs_nothing_of_nthbyte_in_it(cpython: harness.Interpreter, tmp_path: Path) -> None:
+    if os.geteuid() != 0 or cpython.tree is not None:
+        pytest.skip("root makes another root folder of this system's files")
+    hidden = [str(harness.SITE), str(tmp_path)]
+    code = f"print('here', flush=True)\n{WORKS}\nimport os; print(os.listdir('/tmp'))"
+    process = subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", ENTER, "sh", *hidden, cpython.path, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd="/",
+    )
+    one = Running(process, tmp_path)
+    assert one.line() == "here"
+    attached = subprocess.Popen(
+        [str(harness.COMMAND), "attach", str(process.pid), "-o", "a.nthb", "--every", "4KiB"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert attached.stderr is not None
+    assert "into a.nthb; " in attached.stderr.readline()
+    one.say()
+    assert one.line() == "worked"
+    attached.send_signal(signal.SIGINT)
+    assert "nthbyte: wrote a.nthb" in attached.stderr.read()
+    assert attached.wait() == 0
+    assert one.end("\n").ok().out == "True\n[]\n"
+    assert harness.summary(tmp_path / "a.nthb", "--by", "function")["rows"][0]["name"] == "work"

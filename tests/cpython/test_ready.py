@@ -98,18 +98,31 @@ def test_run_ready_records_nothing_until_it_is_asked(cpython: harness.Interprete
     assert "give --every to nthbyte attach" in refused.err
 
 
+# Asks a process by its socket, and prints the answer, if there is one.
+ASK = """
+import os, socket, sys, time
+own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+if sys.argv[2] != "0":
+    os.setuid(int(sys.argv[2]))
+own.bind("")
+own.settimeout(2)
+own.sendto(f"{time.monotonic_ns() + 10**10}\\0do=where\\0folder=/".encode(), "\\0" + sys.argv[1])
+try:
+    print(own.recv(1000))
+except TimeoutError:
+    print("silence")
+"""
+
+
 @pytest.mark.launcher
 def test_another_user_is_not_answered(cpython: harness.Interpreter, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can be another user")
-    os.chmod(tmp_path, 0o755)
     with running(cpython, READY, tmp_path) as one:
         assert one.line() == "1 1"
-        ask = [str(harness.COMMAND), "detach", str(one.process.pid), "--method", "ready", "--timeout", "0.2"]
-        nobody = subprocess.run(
-            ["setpriv", "--reuid", "65534", "--clear-groups", *ask], cwd="/", capture_output=True, text=True
-        )
-        assert nobody.returncode == 1
-        # The kernel does not show the process's namespaces to others, or the process drops what they send.
-        assert "not ready" in nobody.stderr or "has not answered" in nobody.stderr
-        assert "is not recorded" in one.nthbyte("detach", "--method", "ready").err
+        namespace = os.readlink(f"/proc/{one.process.pid}/ns/pid").strip("pid:[]")
+        name = f"nthbyte-{namespace}-{one.process.pid}"
+        for user, answer in (("65534", "silence"), ("0", "b'+'")):
+            words = ["-I", "-c", ASK, name, user]
+            done = cpython.python(*words, folder=tmp_path).ok()
+            assert done.out == f"{answer}\n", user

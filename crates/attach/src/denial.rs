@@ -46,6 +46,12 @@ pub fn denied(pid: u32, error: &io::Error) -> Refusal {
     }
     let name = pid.to_string();
     if let Some(tracer) = process::tracer(pid) {
+        if tracer == std::process::id() {
+            // It was told to stop, and has not.
+            return refuse!(
+                "process {pid} waits in the kernel, for a disk or a network, and cannot be stopped: try again"
+            );
+        }
         return traced(pid, tracer);
     }
     let owner = process::first_number(&process::field(&name, "Uid").unwrap_or_default());

@@ -50,7 +50,8 @@ impl Interpreter {
     /// If it has none, or one that nthbyte does not support.
     pub fn find(pid: u32, memory: &Memory) -> Result<Self, Refusal> {
         let mut is_pypy = false;
-        for (number, mapping) in mappings(pid)?.iter().enumerate() {
+        let maps = mappings(pid)?;
+        for (number, mapping) in maps.iter().enumerate() {
             if mapping.name.contains("/ld-musl-") {
                 return Err(refuse!(
                     "process {pid} uses musl (Alpine Linux), and nthbyte needs glibc: run the \
@@ -70,7 +71,7 @@ impl Interpreter {
         }
         if is_pypy {
             return Err(refuse!(
-                "process {pid} runs PyPy, which cannot be entered from outside: start the program \
+                "process {pid} runs a PyPy before 7.3.18, which cannot be entered: start the program \
                  with NTHBYTE=ready, or with nthbyte run"
             ));
         }

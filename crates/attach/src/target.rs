@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::interpreter::Interpreter;
-use crate::memory::Memory;
+use crate::memory::{Memory, mappings};
 use crate::process;
+use crate::pypy::PyPy;
 use crate::refusal::{Refusal, refuse};
 use crate::x86_64::inject::{Ended, Injection};
 
@@ -13,12 +14,21 @@ const OF_OTHERS: Duration = Duration::from_millis(500);
 /// Between two attempts while the interpreter starts.
 const BETWEEN: Duration = Duration::from_millis(20);
 
+/// What a process runs.
+#[derive(Clone, Debug)]
+enum Found {
+    /// A CPython, whose functions are called.
+    CPython(Interpreter),
+    /// A PyPy, which has a way of its own.
+    PyPy(PyPy),
+}
+
 /// A process that runs a Python which a script can be brought into.
 #[derive(Debug)]
 pub struct Target {
     pid: u32,
     memory: Memory,
-    interpreter: Interpreter,
+    found: Found,
 }
 
 impl Target {
@@ -33,12 +43,11 @@ impl Target {
         }
         process::check(pid)?;
         let memory = Memory::open(pid)?;
-        let interpreter = Interpreter::find(pid, &memory)?;
-        Ok(Self {
-            pid,
-            memory,
-            interpreter,
-        })
+        let found = match PyPy::find(&memory, &mappings(pid)?) {
+            Some(pypy) => Found::PyPy(pypy),
+            None => Found::CPython(Interpreter::find(pid, &memory)?),
+        };
+        Ok(Self { pid, memory, found })
     }
 
     /// The process's number.
@@ -50,7 +59,10 @@ impl Target {
     /// The interpreter and its version: `CPython 3.13.0`.
     #[must_use]
     pub fn interpreter(&self) -> &str {
-        &self.interpreter.name
+        match &self.found {
+            Found::CPython(interpreter) => &interpreter.name,
+            Found::PyPy(_) => "PyPy",
+        }
     }
 
     /// Runs a script, once, in names of its own, and returns the text in its variable `result`: up to 8 KiB. The script is
@@ -63,8 +75,13 @@ impl Target {
         let end = Instant::now() + limit;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let mut injection = Injection::new(self.pid, &self.memory)?;
-            let why = match injection.run(&self.interpreter, script, left)? {
+            let ended = match &self.found {
+                Found::CPython(interpreter) => {
+                    Injection::new(self.pid, &self.memory)?.run(interpreter, script, left)?
+                }
+                Found::PyPy(pypy) => Ended::With(pypy.run(self.pid, &self.memory, script, left)?),
+            };
+            let why = match ended {
                 Ended::With(text) if text != "again" => return Ok(text),
                 Ended::With(_) | Ended::Starting => "has not ended its start",
                 Ended::Interrupted => "is interrupted by signals all the time",

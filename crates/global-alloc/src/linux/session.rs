@@ -136,6 +136,7 @@ fn config(options: &Options) -> Config {
         executable: executable.to_string_lossy().into_owned(),
         interpreter: String::new(),
         parent_pid: None,
+        memory_before: None,
         line_at_signal: None,
         run: None,
         pypy: Default::default(),

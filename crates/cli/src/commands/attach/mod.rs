@@ -1,5 +1,6 @@
 //! `nthbyte attach`, `detach` and `snapshot`: a process that runs already.
 
+mod elsewhere;
 mod request;
 mod watch;
 
@@ -83,7 +84,12 @@ struct Way {
 impl Way {
     /// Asks something of a process.
     fn ask(&self, pid: u32, request: &Request) -> Result<Vec<String>> {
-        request.ask(pid, self.method, self.timeout)
+        self.ask_with(pid, request, &request::package()?)
+    }
+
+    /// Asks something of a process that finds nthbyte at `package`.
+    fn ask_with(&self, pid: u32, request: &Request, package: &Path) -> Result<Vec<String>> {
+        request.ask(pid, self.method, self.timeout, package)
     }
 }
 
@@ -105,7 +111,19 @@ impl Attach {
             None => default_output(self.pid),
         };
         let output = std::path::absolute(&output).context("there is no working folder")?;
-        let mut request = Request::new("begin")?.with("output", request::text(&output)?);
+        let mut package = request::package()?;
+        let private = match self.way.method {
+            // What listens has nthbyte.
+            Method::Ready => None,
+            Method::Auto if request::is_ready(self.pid)? => None,
+            _ => elsewhere::prepare(self.pid, &package)?,
+        };
+        let mut written = output.clone();
+        if let Some(private) = &private {
+            package = private.package();
+            written = private.profile();
+        }
+        let mut request = Request::new("begin")?.with("output", request::text(&written)?);
         if let Some(every) = &self.every {
             request = request.with("every", every);
         }
@@ -125,7 +143,7 @@ impl Attach {
             request = request.with("native", "no");
         }
         watch::during(|watch| {
-            let answer = self.way.ask(self.pid, &request)?;
+            let answer = self.way.ask_with(self.pid, &request, &package)?;
             let path = PathBuf::from(answer.first().map(String::as_str).unwrap_or_default());
             let before = answer.get(1).and_then(|text| text.parse::<u64>().ok());
             let how_long = match self.length {
@@ -135,11 +153,19 @@ impl Attach {
             say!(
                 "nthbyte: recording process {} {how_long}, into {}; {} MiB were there before",
                 self.pid,
-                shown(&path).display(),
+                shown(if private.is_some() { &output } else { &path }).display(),
                 before.unwrap_or(0).div_ceil(1 << 20),
             );
+            let ended = watch.until(self.pid, &path, self.length);
+            if let Some(private) = &private {
+                if ended == watch::Ended::Now {
+                    self.way
+                        .ask_with(self.pid, &Request::new("end")?, &package)?;
+                }
+                return private.take_out(shown(&output), self.force);
+            }
             let see = format!("see it with: nthbyte explain {}", shown(&path).display());
-            match watch.until(self.pid, &path, self.length) {
+            match ended {
                 watch::Ended::Now => self.end(&see),
                 watch::Ended::WithProcess => {
                     say!("nthbyte: process {} has ended; {see}", self.pid);

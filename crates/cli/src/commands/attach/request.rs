@@ -84,21 +84,28 @@ finally:
         ))
     }
 
-    /// Asks it of a process, and returns the lines of the answer. It has to begin within `limit`.
+    /// Asks it of a process, and returns the lines of the answer. It has to begin within `limit`. `package` is where the
+    /// process finds nthbyte.
     ///
     /// # Errors
     /// If there is no way into the process, or it refuses.
-    pub fn ask(&self, pid: u32, method: Method, limit: Duration) -> Result<Vec<String>> {
+    pub fn ask(
+        &self,
+        pid: u32,
+        method: Method,
+        limit: Duration,
+        package: &Path,
+    ) -> Result<Vec<String>> {
         let answer = match method {
             Method::Ready => ready::ask(pid, &self.0, limit)?.with_context(|| {
                 format!(
                     "process {pid} is not ready: start it with NTHBYTE=ready in its environment"
                 )
             })?,
-            Method::Ptrace => self.ask_inside(pid, limit)?,
+            Method::Ptrace => self.ask_inside(pid, limit, package)?,
             Method::Auto => match ready::ask(pid, &self.0, limit)? {
                 Some(answer) => answer,
-                None => self.ask_inside(pid, limit)?,
+                None => self.ask_inside(pid, limit, package)?,
             },
         };
         if let Some(reason) = answer.strip_prefix('!') {
@@ -108,11 +115,19 @@ finally:
         Ok(lines.split('\n').map(str::to_owned).collect())
     }
 
-    fn ask_inside(&self, pid: u32, limit: Duration) -> Result<String> {
+    fn ask_inside(&self, pid: u32, limit: Duration, package: &Path) -> Result<String> {
         let target = Target::open(pid)?;
-        let script = self.script(&package()?)?;
+        let script = self.script(package)?;
         Ok(target.run(&script, limit)?)
     }
+}
+
+/// Whether a process listens.
+///
+/// # Errors
+/// If there is no such process.
+pub fn is_ready(pid: u32) -> Result<bool> {
+    Ok(ready::listens(pid)?)
 }
 
 /// Says which way leads into a process. Nothing in it is changed.
@@ -120,7 +135,7 @@ finally:
 /// # Errors
 /// If none does.
 pub fn look(pid: u32) -> Result<String> {
-    if ready::listens(pid)? {
+    if is_ready(pid)? {
         return Ok("the process listens (NTHBYTE=ready)".to_owned());
     }
     let target = Target::open(pid)?;
@@ -128,7 +143,10 @@ pub fn look(pid: u32) -> Result<String> {
 }
 
 /// The folder of the Python package, in which this program lies.
-fn package() -> Result<PathBuf> {
+///
+/// # Errors
+/// If there is none.
+pub fn package() -> Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find the package")?;
     let folder = own.parent().and_then(Path::parent);
     let package = folder.filter(|folder| folder.join("_remote.py").is_file());

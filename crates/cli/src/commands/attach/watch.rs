@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::elsewhere::{identity, inside_of};
 use crate::progress::Progress;
 
 /// How often the bar moves and the process is looked at.
@@ -63,6 +64,7 @@ impl Watch {
         let progress = length.map(|_| Progress::steps("recording"));
         let begun = Instant::now();
         let mut looks = 0;
+        let profile = identity(&inside_of(pid, profile));
         let signals = &mut self.signals;
         self.runtime.block_on(async {
             loop {
@@ -110,10 +112,11 @@ pub fn is_gone(pid: u32) -> bool {
 }
 
 /// Whether a process has a file open; also if it may not be looked at.
-fn has_open(pid: u32, file: &Path) -> bool {
-    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else {
+fn has_open(pid: u32, file: Option<(u64, u64)>) -> bool {
+    let (Some(_), Ok(entries)) = (file, std::fs::read_dir(format!("/proc/{pid}/fd"))) else {
         return true;
     };
-    let mut links = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
-    links.any(|link| link == file)
+    // Not by names: those of another mount namespace have another root.
+    let mut open = entries.filter_map(|entry| identity(&entry.ok()?.path()));
+    open.any(|one| Some(one) == file)
 }
