@@ -13,7 +13,7 @@ import sys
 from nthbyte._agent import Error, as_utf8
 from nthbyte._end_line import EndLine
 from nthbyte._options import OPTIONS
-from nthbyte._session import begin, configure, finish, running_profile
+from nthbyte._session import begin, configure, finish, running_profile, snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,10 +99,9 @@ def _where(folder: str, words: dict[str, str]) -> str:
 
 def _snapshot(folder: str, words: dict[str, str]) -> str:
     """Takes a snapshot of what holds what."""
-    take = getattr(sys.modules["nthbyte"], "snapshot", None)
-    if take is None:
-        raise Error("this version of nthbyte takes no snapshots")
-    take()
+    reason = snapshot(force=True)
+    if reason is not None:
+        raise Error(f"there is no snapshot: {reason}")
     return as_utf8(running_profile() or "")
 
 

@@ -1,6 +1,6 @@
 //! PyPy's own way in, since 7.3.18: a structure that the library exports, with the path of a script and a flag.
 //!
-//! The main thread executes the script at the next bytecode, and says so on its stderr. There is no answer: the script
+//! The main thread executes the script at the next bytecode, and says so on its standard output. There is no answer: the script
 //! writes one into a file beside it. A main thread that waits is woken, as by a signal.
 //!
 //! ```text
@@ -85,7 +85,9 @@ impl PyPy {
                 return Ok(answer);
             }
             if !is_pending && Instant::now() >= end + LONGEST_SCRIPT {
-                return Err(refuse!("process {pid} has not answered: see its stderr"));
+                return Err(refuse!(
+                    "process {pid} has not answered: see what it prints"
+                ));
             }
             if is_pending && Instant::now() >= end {
                 set(PENDING_AT, 0);

@@ -43,6 +43,15 @@ pub struct Attach {
     /// Record the frames of C, C++ and Rust code too.
     #[arg(long)]
     native_frames: bool,
+    /// Look at who holds what is alive, whatever it costs: at the end, and at `nthbyte snapshot`.
+    #[arg(long, overrides_with = "no_holders")]
+    holders: bool,
+    /// Do not look at who holds what is alive.
+    #[arg(long, overrides_with = "holders")]
+    no_holders: bool,
+    /// Leave the keys of dictionaries out of what --holders records.
+    #[arg(long)]
+    no_names: bool,
     /// Only say whether it would work, and how.
     #[arg(long, hide = true)]
     look: bool,
@@ -134,13 +143,20 @@ impl Attach {
             ("force", self.force),
             ("native", self.native),
             ("native_frames", self.native_frames),
+            ("holders", self.holders),
         ] {
             if is_given {
                 request = request.with(name, "yes");
             }
         }
-        if self.no_native {
-            request = request.with("native", "no");
+        for (name, is_given) in [
+            ("native", self.no_native),
+            ("holders", self.no_holders),
+            ("names", self.no_names),
+        ] {
+            if is_given {
+                request = request.with(name, "no");
+            }
         }
         watch::during(|watch| {
             let answer = self.way.ask_with(self.pid, &request, &package)?;
