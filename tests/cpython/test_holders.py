@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import REPOSITORY, Interpreter
+from harness import REPOSITORY, Interpreter, report
 
 READER = REPOSITORY / "crates/profile/tests/read_format.py"
 
@@ -228,6 +229,18 @@ def test_each_holder_has_its_name_and_its_amount(cpython: Interpreter, tmp_path:
     assert found.nobody < 0.05 * sum(found.held[:1] or [0]) + 200 * 1024
     # The recording's samples of blocks that live are joined to their holders.
     assert found.recorded > 10
+    shown = json.loads(report("holders", "--json", "a.nthb", folder=tmp_path).ok().out)
+    rows = {row["holder"]: row for row in shown["holders"]}
+    expected = {
+        "registry.entries",
+        "class Bus.handlers['order']",
+        "log.handlers[0].records",
+        "errors",
+        "config.rows",
+    }
+    assert expected <= set(rows), set(rows)
+    assert rows["registry.entries"]["what"] == "dict of 400 Session"
+    assert rows["errors"]["what"] == "list of 300 ValueError"
 
 
 def test_keys_are_left_out_if_the_user_wants_that(cpython: Interpreter, tmp_path: Path) -> None:

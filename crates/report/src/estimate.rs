@@ -103,7 +103,7 @@ pub struct Moments {
 
 impl Moments {
     /// The moments of one sample: its value, its weight, and the probability that it was sampled.
-    fn of_sample(value: f64, weighted: f64, p: f64) -> Self {
+    pub(crate) fn of_sample(value: f64, weighted: f64, p: f64) -> Self {
         let q = 1.0 - p;
         Self {
             estimate: weighted,

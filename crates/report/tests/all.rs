@@ -6,6 +6,7 @@ mod difference_limits;
 mod explain;
 mod fold;
 mod halves;
+mod holders;
 mod knowledge;
 mod leaks;
 mod memory;

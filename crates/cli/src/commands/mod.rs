@@ -6,6 +6,7 @@ mod elsewhere;
 mod explain;
 mod export;
 mod flamegraph;
+mod holders;
 mod import;
 mod leaks;
 pub mod meant;
@@ -46,6 +47,8 @@ pub enum Command {
     Leaks(leaks::Arguments),
     /// Show what the resident set was made of, at its peak or at a time.
     Memory(memory::Arguments),
+    /// Show who holds what is alive: what would be freed without a cache, a list, a closure or a frame.
+    Holders(holders::Arguments),
     /// Show what each test of a run of pytest allocated, had at most, and left alive.
     Tests(tests_of_run::Arguments),
     /// Show the profile in the Firefox Profiler, served from this machine.
@@ -85,6 +88,7 @@ impl Command {
             Self::Snapshot(arguments) => arguments.run(),
             Self::Explain(arguments) => arguments.run(),
             Self::Memory(arguments) => arguments.run(),
+            Self::Holders(arguments) => arguments.run(),
             Self::Summary(arguments) => arguments.run(),
             Self::Tree(arguments) => arguments.run(),
             Self::View(arguments) => arguments.run(),

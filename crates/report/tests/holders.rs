@@ -1,0 +1,241 @@
+//! Who holds what, of snapshots that are made up: amounts, names, and what a file may contain.
+
+use nthbyte_profile::event::Nanos;
+use nthbyte_profile::holders::{
+    Held, Holder, Interner, Kind, Link, Node, Outcome, Reason, Snapshot,
+};
+use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::{Meta, Profile};
+use nthbyte_report::{At, Holders, HoldersError};
+
+/// Nodes by name: parent, dominator, kind, link, reference, length.
+struct Graph {
+    names: Interner,
+    snapshot: Snapshot,
+}
+
+impl Graph {
+    fn new() -> Self {
+        Self {
+            names: Interner::default(),
+            snapshot: Snapshot {
+                period: 1000,
+                ..Snapshot::empty(Nanos(5_000_000), Reason::End)
+            },
+        }
+    }
+
+    fn add(
+        &mut self,
+        (parent, dominator): (u32, u32),
+        (kind, name): (Kind, &str),
+        (link, reference): (Link, &str),
+        len: Option<u32>,
+    ) -> u32 {
+        self.snapshot.nodes.push(Node {
+            dominator,
+            parent,
+            kind,
+            held_by_c: parent == 0 && kind == Kind::Object,
+            name: self.names.intern(name),
+            link,
+            reference: self.names.intern(reference),
+            len,
+            chain: 1,
+        });
+        self.snapshot.nodes.len() as u32
+    }
+
+    /// Blocks of 1000 bytes, each of which stands for 1582.
+    fn hold(&mut self, by: Holder, count: usize) {
+        let what = self.names.intern("str");
+        let held = Held {
+            by,
+            what,
+            size: 1000,
+            is_drawn: true,
+            counts: true,
+            recorded: None,
+        };
+        self.snapshot
+            .samples
+            .extend(std::iter::repeat_n(held, count));
+    }
+
+    fn profile(self) -> Profile {
+        let mut profile = Profile::empty(Synthetic::default().meta());
+        profile.processes[0].snapshots.push(Snapshot {
+            texts: self.names.finish(),
+            ..self.snapshot
+        });
+        profile
+    }
+}
+
+const WEIGHT: f64 = 1000.0 / 0.632_120_558_828_557_7;
+
+/// A cache with sessions in the main module, a list of another module, models that both keep, garbage, and what C holds.
+fn service() -> Graph {
+    let mut graph = Graph::new();
+    let root =
+        |graph: &mut Graph, kind, name| graph.add((0, 0), (kind, name), (Link::Unknown, ""), None);
+    let main = root(&mut graph, Kind::Module, "__main__");
+    let other = root(&mut graph, Kind::Module, "app.orm");
+    let cache = graph.add(
+        (main, main),
+        (Kind::Object, "dict"),
+        (Link::Attribute, "cache"),
+        Some(300),
+    );
+    for _ in 0..100 {
+        let session = graph.add(
+            (cache, cache),
+            (Kind::Object, "Session"),
+            (Link::Key, ""),
+            None,
+        );
+        graph.hold(Holder::Node(session), 3);
+    }
+    let list = graph.add(
+        (other, other),
+        (Kind::Object, "list"),
+        (Link::Attribute, "models"),
+        Some(90),
+    );
+    let thread = root(&mut graph, Kind::Thread, "4711");
+    let frame = graph.add(
+        (thread, thread),
+        (Kind::Frame, "work"),
+        (Link::Call, ""),
+        None,
+    );
+    let local = graph.add(
+        (frame, frame),
+        (Kind::Object, "bytearray"),
+        (Link::Local, "buffer"),
+        None,
+    );
+    graph.hold(Holder::Node(local), 50);
+    for _ in 0..40 {
+        let model = graph.add(
+            (list, 0),
+            (Kind::Object, "Model"),
+            (Link::Element, ""),
+            None,
+        );
+        graph.hold(Holder::Node(model), 1);
+        graph.snapshot.others.push((model, cache));
+    }
+    let leaked = root(&mut graph, Kind::Object, "list");
+    graph.hold(Holder::Node(leaked), 30);
+    graph.hold(Holder::Garbage, 20);
+    graph.hold(Holder::NotFound, 10);
+    graph
+}
+
+#[test]
+fn each_holder_has_what_it_dominates_and_a_path() {
+    let holders = Holders::of(&service().profile(), None).expect("a snapshot");
+    let rows: Vec<(&str, &str, f64)> = holders
+        .holders
+        .iter()
+        .map(|row| {
+            (
+                &*row.holder,
+                &*row.what,
+                (row.bytes.estimate / WEIGHT).round(),
+            )
+        })
+        .collect();
+    let expected = [
+        ("cache", "dict of 300 Session", 300.0),
+        ("thread 4711: work, local buffer", "bytearray", 50.0),
+        ("app.orm.models[*]", "Model, shared", 40.0),
+        ("list (held by C code)", "list", 30.0),
+    ];
+    assert_eq!(rows, expected);
+    assert_eq!(holders.holders[2].also, ["cache"]);
+    for row in &holders.holders {
+        assert!(row.bytes.low < row.bytes.estimate && row.bytes.estimate < row.bytes.high);
+    }
+    let count = |estimate: f64| (estimate / WEIGHT).round();
+    assert_eq!(count(holders.alive.estimate), 450.0);
+    let besides = holders.besides;
+    let besides = [besides.c_code, besides.garbage, besides.not_found];
+    assert_eq!(besides.map(|of| count(of.estimate)), [30.0, 20.0, 10.0]);
+    let [of_type] = &holders.types[..] else {
+        panic!("one type")
+    };
+    let (holder, part) = of_type.held_by.clone().expect("a holder");
+    assert_eq!((&*holder, (part * 100.0).round()), ("cache", 67.0));
+}
+
+#[test]
+fn the_tables_fit_and_always_have_what_no_object_holds() {
+    let holders = Holders::of(&service().profile(), None).expect("a snapshot");
+    for width in [60, 90, 200] {
+        for text in [
+            holders.render(width),
+            holders.render_tree(width),
+            holders.render_types(width),
+        ] {
+            assert!(text.contains("held by C code") && text.contains("no holder found"));
+            let table = text.split("\n\n").nth(1).expect("a table");
+            for line in table.lines() {
+                assert!(line.chars().count() <= width, "{width}: {line}");
+            }
+        }
+    }
+    assert!(
+        holders
+            .render(200)
+            .contains("also held by cache: freed only when all let go")
+    );
+    assert!(holders.render_tree(200).contains("Session ×100"));
+}
+
+#[test]
+fn a_profile_without_a_snapshot_says_why() {
+    let error = |profile: &Profile, at| Holders::of(profile, at).expect_err("no snapshot");
+    let mut profile = Profile::empty(Meta::default());
+    assert_eq!(error(&profile, None), HoldersError::NotRecorded);
+    let not = Snapshot::not_taken(Nanos(1), Reason::End, "the disk is\nround");
+    profile.processes[0].snapshots.push(not);
+    assert_eq!(
+        error(&profile, None),
+        HoldersError::NotTaken(r"the disk is\nround".to_owned())
+    );
+    let profile = service().profile();
+    assert_eq!(error(&profile, Some(At::Peak)), HoldersError::NoPeak);
+    assert!(Holders::of(&profile, Some(At::Time(Nanos(9)))).is_ok());
+}
+
+/// A file may contain anything: a path or a tree of any length takes a bounded time.
+#[test]
+fn long_chains_and_broad_trees_are_shown_in_linear_time() {
+    let mut graph = Graph::new();
+    let mut last = graph.add((0, 0), (Kind::Module, "m"), (Link::Unknown, ""), None);
+    for number in 0..50_000_u32 {
+        let name = format!("T{}", number % 2);
+        // Every second one has two holders.
+        let dominator = if number % 2 == 0 { last } else { 0 };
+        last = graph.add(
+            (last, dominator),
+            (Kind::Object, &name),
+            (Link::Attribute, "next"),
+            None,
+        );
+        graph.hold(Holder::Node(last), 1);
+    }
+    let holders = Holders::of(&graph.profile(), None).expect("a snapshot");
+    assert!(holders.holders.len() <= 20);
+    assert!(holders.render_tree(100).len() < 1 << 20);
+}
+
+#[test]
+fn paths_only_is_said() {
+    let mut graph = service();
+    graph.snapshot.outcome = Outcome::PathsOnly("there was no time".to_owned());
+    let holders = Holders::of(&graph.profile(), None).expect("a snapshot");
+    assert!(holders.notes[0].starts_with("there was no time: "));
+}
