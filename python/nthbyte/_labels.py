@@ -2,7 +2,7 @@
 
 One context variable has the labels in force as its value: an object of the agent's, which samples read without running
 Python. Here are the parts that are not hot: the checks before the first label, decorators, and what carries labels into
-the threads of executors.
+the threads of executors. ``_pypy_labels`` has the labels of PyPy.
 """
 
 from __future__ import annotations
@@ -105,20 +105,25 @@ def _agrees(native: _Native, variable: ContextVar[Any]) -> bool:
     return Context().run(sees)
 
 
-def _begin() -> tuple[Any, Any]:
-    """Returns what makes labels, and their context variable; without labels, what makes ones that do nothing."""
+def _begin() -> tuple[Any, Any, Any]:
+    """Returns what makes labels, their context variable, and a function that runs work with a value of it.
+
+    Without labels, returns what makes ones that do nothing.
+    """
     try:
         agent = _agent.load()
     except _agent.Error:
-        return _NoLabel, None
+        return _NoLabel, None, None
     if sys.implementation.name == "pypy":
-        return _NoLabel, None
+        from nthbyte._pypy_labels import begin
+
+        return begin(agent, NEEDS_KEYS)
     native: _Native = agent._native
     variable = native.begin_labels()
     if variable is None:
-        return _NoLabel, None
+        return _NoLabel, None, None
     native.read_labels(_agrees(native, variable))
-    return native.label, variable
+    return native.label, variable, _carry
 
 
 def decorator(label: Any) -> Callable[[Any], Any]:
@@ -226,7 +231,7 @@ def _label_executor(module: ModuleType) -> None:
         value = _variable.get(None)
         if value is None and not inherits:
             return submit(self, fn, *args, **kwargs)
-        return submit(self, _carry, value, fn, args, kwargs)
+        return submit(self, _carrier, value, fn, args, kwargs)
 
     executor.submit = labelled_submit
 
@@ -262,7 +267,8 @@ def _label_executors() -> None:
 
 
 _variable: Any
+_carrier: Any
 if not TYPE_CHECKING:
-    label, _variable = _begin()
+    label, _variable, _carrier = _begin()
     if _variable is not None:
         _label_executors()

@@ -335,6 +335,8 @@ class _Library:
         self._set_probe_instances = function("set_probe_instances", void, addresses, size, self._text)
         self.report_totals = function("report_totals", self._int, size, size, size)
         self._name_thread = function("name_thread", void, u64, self._text)
+        self.define_labels = function("define_labels", backend.new_primitive_type("uint32_t"), self._text)
+        self.set_labels = function("set_labels", void, backend.new_primitive_type("uint32_t"))
         self._load_native = function("load_native", self._int, self._text, self._text, size)
         self._page_tables_problem = function("page_tables_problem", self._int, self._text, size)
         self._claim = function("claim", self._int, self._text, self._text, size)
@@ -356,7 +358,7 @@ class _Library:
 
     def report_minors(self, count: int, nanoseconds: int, used: int, thread: int, stack: str) -> None:
         """Reports minor collections, in a session through ``gc.hooks``."""
-        self._report_minors(count, nanoseconds, used, thread, self._c_string(stack))
+        self._report_minors(count, nanoseconds, used, thread, self.c_string(stack))
 
     def prepare_vmprof(self) -> int:
         """Returns the descriptor for _vmprof. Raises Error if no session is possible now."""
@@ -400,7 +402,7 @@ class _Library:
     def claim(self, request: str) -> str:
         """Claims a profile's file, and returns its path. Raises Error if it cannot be made."""
         answer = self._backend.newp(self._array, _LONGEST_PATH)
-        is_refused = self._claim(self._c_string(request), answer, _LONGEST_PATH)
+        is_refused = self._claim(self.c_string(request), answer, _LONGEST_PATH)
         if is_refused:
             raise Error(self._string(answer))
         return self._string(answer)
@@ -408,13 +410,13 @@ class _Library:
     def free_name(self, path: str) -> str:
         """Returns the name that a claim would take now that replaces nothing."""
         answer = self._backend.newp(self._array, _LONGEST_PATH)
-        self._free_name(self._c_string(path), answer, _LONGEST_PATH)
+        self._free_name(self.c_string(path), answer, _LONGEST_PATH)
         return self._string(answer)
 
     def start(self, config: str) -> None:
         """Starts a session. Raises Error if it cannot start."""
         message = self._backend.newp(self._array, 1024)
-        if self._start(self._c_string(config), message, 1024):
+        if self._start(self.c_string(config), message, 1024):
             raise Error(self._string(message))
 
     def mark(self) -> str | None:
@@ -434,9 +436,10 @@ class _Library:
 
     def name_thread(self, number: int, name: str) -> None:
         """Names a thread."""
-        self._name_thread(number, self._c_string(name))
+        self._name_thread(number, self.c_string(name))
 
-    def _c_string(self, text: str) -> Any:
+    def c_string(self, text: str) -> Any:
+        """Returns a text in UTF-8, with a zero byte at its end, for a function of the library."""
         return self._backend.newp(self._array, text.encode(errors="replace"))
 
     def _string(self, text: Any) -> str:

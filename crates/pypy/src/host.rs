@@ -1,10 +1,12 @@
 //! PyPy as the host of a session: what the session asks, and who answers.
 
 use nthbyte_profile::Composition;
+use nthbyte_profile::event::LabelSetId;
 use nthbyte_session::native::{Placed, Request};
 use nthbyte_session::{Host, Recording};
 
 use crate::collector::accounts;
+use crate::labels;
 use crate::stacks::{native, ticks};
 
 /// The interpreter of this process.
@@ -24,6 +26,10 @@ impl Host for PyPy {
 
     fn place(&self, recording: &mut Recording<'_>, request: &Request) -> Option<Placed> {
         native::place(recording, request)
+    }
+
+    fn labels(&self, recording: &mut Recording<'_>) -> Option<LabelSetId> {
+        labels::here(recording)
     }
 
     fn is_own(&self, request: &Request) -> bool {

@@ -58,5 +58,6 @@ mod collector;
 mod control;
 mod gil_trap;
 mod host;
+mod labels;
 mod stacks;
 mod types;

@@ -1,10 +1,10 @@
 //! Verdicts on made-up programs whose truth is known: how often a leak is found, and how often
 //! something is accused that is none.
 
-use nthbyte_profile::event::{FrameKind, Nanos, NodeId, TypeId};
+use nthbyte_profile::event::{FrameKind, LabelSetId, Nanos, NodeId, TypeId};
 use nthbyte_profile::meta::{Distances, Meta, Method, Source};
 use nthbyte_profile::model::{
-    Frame, Function, Lifetime, Profile, Sample, SamplingId, StackNode, TypeNames,
+    Frame, Function, LabelSet, Lifetime, Profile, Sample, Samples, SamplingId, StackNode, TypeNames,
 };
 use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_report::Leaks;
@@ -143,6 +143,32 @@ fn accused(leaks: &Leaks) -> Vec<String> {
     findings
         .map(|finding| finding.place.function.clone())
         .collect()
+}
+
+#[test]
+fn a_leak_says_for_which_labels() {
+    let mut profile = profile(&[churn(25_000), steadily(1500, 0.0, 1.0)], 7);
+    for value in ["/a", "/b"] {
+        profile.label_sets.push(LabelSet {
+            parent: LabelSetId::NONE,
+            key: "endpoint".to_owned(),
+            value: value.to_owned(),
+        });
+    }
+    let all: Vec<Sample> = profile.samples.iter().collect();
+    profile.samples = Samples::default();
+    for (number, sample) in (0_u32..).zip(all) {
+        // Half of the samples have the first label, a quarter the second one, and a quarter none.
+        let labels = LabelSetId([1, 2, 1, 0][number as usize % 4]);
+        profile.samples.push(Sample { labels, ..sample });
+    }
+    let leaks = Leaks::of(&[("app.nthb".to_owned(), profile)], false);
+    let [first, second] = &leaks.profiles[0].findings[0].labels[..] else {
+        panic!("{:?}", leaks.profiles[0].findings[0].labels);
+    };
+    assert_eq!([&first.what, &second.what], ["endpoint=/a", "endpoint=/b"]);
+    assert!((0.4..0.6).contains(&first.share), "{}", first.share);
+    assert!((0.18..0.32).contains(&second.share), "{}", second.share);
 }
 
 #[test]

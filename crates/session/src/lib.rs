@@ -94,6 +94,7 @@ mod fork_state;
 mod guard;
 mod hosted;
 mod keeper;
+pub mod labels;
 mod last_line;
 mod mark;
 mod missing;

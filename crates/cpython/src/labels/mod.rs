@@ -11,7 +11,6 @@
 //!
 //! ```text
 //! objects  the Python objects: a label, and the sets that are entered
-//! names    keys and values, and the sets of them that samples and ticks refer to
 //! reader   from a thread's state to what is entered there
 //! hamt     the walk through a context's map
 //! check    finds the offset of the context, and compares walks with what the interpreter says
@@ -19,7 +18,6 @@
 
 mod check;
 mod hamt;
-mod names;
 mod objects;
 mod reader;
 
@@ -70,7 +68,7 @@ pub fn recorded_below(
     parent: LabelSetId,
     recording: &mut Recording<'_>,
 ) -> Option<LabelSetId> {
-    match names::of_number(number) {
+    match nthbyte_session::labels::of_number(number) {
         Some(set) => set.below(parent, recording),
         None => Some(parent),
     }

@@ -16,11 +16,11 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use super::hamt::Direct;
-use super::names::{self, Name, Names, Set, SharedSet};
 use super::reader::{Reader, reader};
 use crate::api::{
     Api, FastFunction, Function, Gil, METH_FASTCALL, METH_NOARGS, MethodDef, PyObject,
 };
+use nthbyte_session::labels::{self as names, Name, Names, Set, SharedSet};
 
 /// Labels that are kept forever.
 const MOST_LABELS: usize = 1 << 12;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use nthbyte_profile::event::{
-    Allocation, Collection, CollectionKind, LabelSetId, LostKind, Nanos, SourceId, Survival, TypeId,
+    Allocation, Collection, CollectionKind, LostKind, Nanos, SourceId, Survival, TypeId,
 };
 use nthbyte_sampling::Period;
 
@@ -13,6 +13,7 @@ use super::nursery::Nursery;
 use super::pending::PendingSample;
 use super::statistics::Statistics;
 use crate::binary::Redirect;
+use crate::labels;
 use crate::stacks::{Stacks, Vmprof};
 use crate::types::{Recent, Types};
 use nthbyte_session::{Mark, PerEpoch, Recording, Session};
@@ -231,6 +232,10 @@ impl Sampling {
             recording.lost(LostKind::Allocations, 1);
             return;
         };
+        let Some(labels) = labels::here(recording) else {
+            recording.lost(LostKind::Allocations, 1);
+            return;
+        };
         let allocation = Allocation {
             time,
             thread,
@@ -240,7 +245,7 @@ impl Sampling {
             points,
             type_id: TypeId::UNKNOWN,
             survival: Survival::Unsaid,
-            labels: LabelSetId::NONE,
+            labels,
             source: SourceId::ALLOCATIONS,
         };
         let period = self.nursery.period();

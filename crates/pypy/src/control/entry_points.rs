@@ -22,9 +22,9 @@ use nthbyte_session::{Config, copy_text, native};
 use super::{preparation, python};
 use crate::binary::{self, Collector, Library};
 use crate::collector::{Engine, ReportedTotals, found_totals, observe_totals};
-use crate::gc_hooks;
 use crate::stacks::{DESCRIPTOR, Vmprof, take_over, ticks};
 use crate::types::{ProbeInstance, Types};
+use crate::{gc_hooks, labels};
 use flate2::bufread::ZlibDecoder;
 
 /// Whether the collector can be hooked on this processor. If not, all sessions use `gc.hooks`.
@@ -132,6 +132,24 @@ pub unsafe extern "C" fn nthbyte_pypy_name_thread(os_id: u64, name: *const c_cha
     // SAFETY: the caller's promise.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
     python::keep_thread_name(os_id, name.into_owned());
+}
+
+/// The number of a set of labels for [`nthbyte_pypy_set_labels`]: its keys and values, with `\x1f` between them. 0 if there are too
+/// many.
+///
+/// # Safety
+/// `text` ends with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_define_labels(text: *const c_char) -> u32 {
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    std::panic::catch_unwind(|| labels::define(&text)).unwrap_or(0)
+}
+
+/// Sets the labels in force of the calling thread; 0 for none.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_set_labels(number: u32) {
+    labels::set(number);
 }
 
 /// Makes native memory available, before [`nthbyte_pypy_prepare_vmprof`], which remembers the imports that this changes.

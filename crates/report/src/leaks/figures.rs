@@ -20,6 +20,10 @@ use crate::periods;
 /// other.
 const TOGETHER: f64 = 0.8;
 
+/// Keys of labels that a finding has, and values of each.
+const MOST_KEYS: usize = 8;
+const MOST_VALUES: usize = 4;
+
 /// The largest number of lifetimes for a survival curve.
 const LIFETIMES: u64 = 1_000_000;
 
@@ -187,6 +191,7 @@ impl Analysis<'_> {
             place: place.unwrap_or_else(|| self.unknown()),
             lines,
             types,
+            labels: self.labels(&kept),
             callers: self.callers(&kept),
             inner,
             held: self.estimator.bytes(&held),
@@ -214,6 +219,21 @@ impl Analysis<'_> {
             }),
             lives: numbers,
         }
+    }
+
+    /// The shares of the labels of some objects.
+    fn labels(&self, lives: &[&Life]) -> Vec<Share<String>> {
+        let mut labels = Vec::new();
+        for key in self.profile.label_keys().into_iter().take(MOST_KEYS) {
+            let values = self.profile.label_values(key);
+            let value = |life: &Life| values.of(self.profile.samples.labels(life.sample));
+            let shares = self.shares(lives, value).into_iter().take(MOST_VALUES);
+            labels.extend(shares.map(|Share { what, share }| Share {
+                what: format!("{key}={}", values.values[what]),
+                share,
+            }));
+        }
+        labels
     }
 
     /// The number of minutes that the run must be longer, so that the apparent growth passes the

@@ -49,6 +49,8 @@ pub struct Finding {
     pub lines: Vec<Share<Place>>,
     /// The types of the kept objects, largest first.
     pub types: Vec<Share<String>>,
+    /// The labels of the kept objects, `key=value`: of each key the values with most, keys in the order of their first labels.
+    pub labels: Vec<Share<String>>,
     /// The most frequent callers: lines of own code, innermost first.
     pub callers: Vec<Place>,
     /// The line of a library where most of it is allocated, if a library allocates it.

@@ -227,6 +227,13 @@ impl Report {
             "{} · {kept} of what is allocated here outlives half of the run · {samples}{chance}",
             types.join(", ")
         ));
+        if !finding.labels.is_empty() {
+            let labels = finding.labels.iter();
+            let labels: Vec<String> = labels
+                .map(|share| with_share(share, |label| text::fit(label, 60, Cut::End)))
+                .collect();
+            say(format!("for {}", labels.join(", ")));
+        }
         if finding.lines.len() > 1 {
             let lines = finding.lines.iter().take(6);
             let lines: Vec<String> = lines

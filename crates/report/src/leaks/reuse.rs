@@ -273,6 +273,7 @@ mod tests {
             place,
             lines: Vec::new(),
             types: types.collect(),
+            labels: Vec::new(),
             callers: Vec::new(),
             inner: None,
             held: estimate(grown),

@@ -1,16 +1,16 @@
-//! Keys and values, and the sets of them that samples and ticks refer to.
+//! Labels of a host: keys and values, and the sets of them that samples and ticks refer to.
 //!
 //! Nothing here is Python's. Keys are kept forever, and so are the first [`MOST_NUMBERED`] sets: a tick stores a number, which another thread
 //! without the GIL looks up later. Sets beyond live as long as an object that refers to them, and ticks do not know them.
-//! What a profile takes is limited once more, when a set is recorded (`interner/labels.rs` of the session).
+//! What a profile takes is limited once more, when a set is recorded (`recording/interner/labels.rs`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
 
+use crate::recording::Recording;
 use nthbyte_profile::event::LabelSetId;
-use nthbyte_session::Recording;
 
 /// Sets that have numbers.
 const MOST_NUMBERED: usize = 1 << 14;
