@@ -125,6 +125,8 @@ def _check(options: Any) -> None:
         for name in ("estimate", "baseline", "junit", "github"):
             if getattr(options, f"nthbyte_{name}"):
                 raise pytest.UsageError(f"--nthbyte-{name} needs --nthbyte, which records the run")
+    if options.nthbyte_leaks and sys.implementation.name != "cpython":
+        raise pytest.UsageError("--nthbyte-leaks needs CPython: PyPy does not say when objects are freed")
     if options.nthbyte_leaks is not None and options.nthbyte_leaks < 3:
         raise pytest.UsageError(
             "--nthbyte-leaks takes 3 or more: the first call fills caches, and two do not tell"
@@ -150,6 +152,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         else:
             names = {"limit_allocated"}
     limited = [item for item in session.items if any(name in item.keywords for name in names)]
+    if limited and sys.implementation.name != "cpython":
+        if not config.option.nthbyte_estimate:
+            text = "limits of tests are judged on CPython only; here, limit_allocated with --nthbyte-estimate"
+            config.issue_config_time_warning(pytest.PytestWarning(f"nthbyte: {text}"), stacklevel=2)
+            return
+        # It does not say when objects are freed.
+        names = {"limit_allocated"}
     if (limited or config.option.nthbyte_leaks) and not config.option.collectonly:
         from nthbyte._pytest_limits import Limits, check, refuse_if_recorded
 
