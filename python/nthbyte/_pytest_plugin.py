@@ -41,7 +41,11 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         metavar="FILE",
         help="the profile's file (default: nthbyte-pytest.PID.nthb)",
     )
-    add("--nthbyte-every", metavar="SIZE", help="mean distance between samples; 1 records every allocation")
+    add(
+        "--nthbyte-every",
+        metavar="SIZE",
+        help="mean distance between samples (default: 128KiB); 1 records everything, auto follows the program",
+    )
     add(
         "--nthbyte-stacks",
         metavar="N",

@@ -31,6 +31,10 @@ COMMAND = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "nthby
 
 _NOBODY = -1
 
+# The mean distance between samples. Tests are short: with a period that follows the program, which may be megabytes,
+# most of them would have no sample.
+_PERIOD = "128KiB"
+
 
 class Run:
     """The plugin's object in each process of a run."""
@@ -440,7 +444,7 @@ def _first(options: Any) -> Config:
     """The configuration of the process that the user started."""
     output = options.nthbyte_output or f"nthbyte-pytest.{os.getpid()}.nthb"
     try:
-        return configure(output, {**_defaults(), "every": options.nthbyte_every})
+        return configure(output, {**_defaults(), "every": options.nthbyte_every or _PERIOD})
     except ValueError as error:
         raise ValueError(
             str(error).replace("--every", "--nthbyte-every").replace("-o", "--nthbyte-output")
