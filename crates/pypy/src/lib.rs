@@ -37,6 +37,7 @@
 //! collector    the work at a sample and at a collection
 //! stacks       Python stacks
 //! types        names of types
+//! labels       what each thread works on, as Python tells it
 //! gil_trap     a way to get the interpreter's lock
 //! binary       the interpreter's machine code: everything that depends on the processor
 //! bounded_lock a lock for which no thread waits for long

@@ -70,6 +70,7 @@
 //! native/      native memory: samples, the library's observer, mappings by what is touched, names of libraries
 //! ticks/       time samples, from timers and a signal handler to the file
 //! mark         a moment of a running session
+//! labels       what threads work on: keys and values, and sets of them
 //! fork         how a session handles forks                      fork_state      their one word
 //! termination  completes the profile at SIGTERM, and before other ends
 //! last_line    what is printed then                             missing         what is in no profile

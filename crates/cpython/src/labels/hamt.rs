@@ -130,6 +130,10 @@ impl Map {
         hash: i32,
     ) -> Option<usize> {
         let map = words.word(context.checked_add(VARIABLES)?)?;
+        if map == 0 {
+            // A context that is being freed.
+            return None;
+        }
         let mut node = words.word(map.checked_add(ROOT)?)?;
         let mut left = hash.cast_unsigned();
         for _ in 0..MOST_LEVELS {
@@ -189,4 +193,81 @@ fn is_text(words: &impl Words, address: usize, known: &[u8]) -> Option<bool> {
 pub const fn folded(hash: i64) -> i32 {
     let folded = hash as i32 ^ (hash >> 32) as i32;
     if folded == -1 { -2 } else { folded }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An object with words at some offsets.
+    fn object(words: &[(usize, usize)]) -> Vec<usize> {
+        let mut object = vec![0; 64];
+        for &(offset, word) in words {
+            object[offset / 8] = word;
+        }
+        object
+    }
+
+    fn at(object: &[usize]) -> usize {
+        object.as_ptr() as usize
+    }
+
+    fn node_type(name: &'static std::ffi::CStr) -> Vec<usize> {
+        object(&[(TYPE_NAME, name.as_ptr() as usize)])
+    }
+
+    /// A value in a collision node, below an array node, below a bitmap node.
+    #[test]
+    fn each_kind_of_node_is_passed() {
+        let bitmap_type = node_type(c"hamt_bitmap_node");
+        let array_type = node_type(c"hamt_array_node");
+        let collision_type = node_type(c"hamt_collision_node");
+        let other_type = node_type(c"hamt_array_nodes");
+        let (variable, alike, value) = (0x1000, 0x2000, 0x3000);
+        let hash = 3 | 7 << 5 | 1 << 10;
+        let collision = object(&[
+            (TYPE, at(&collision_type)),
+            (SIZE, 4),
+            (COLLISION_PAIRS, alike),
+            (COLLISION_PAIRS + 8, 1),
+            (COLLISION_PAIRS + 16, variable),
+            (COLLISION_PAIRS + 24, value),
+        ]);
+        let array = object(&[
+            (TYPE, at(&array_type)),
+            (ARRAY_NODES + 8 * 7, at(&collision)),
+        ]);
+        let mut root = object(&[
+            (TYPE, at(&bitmap_type)),
+            // Branches 1 and 3.
+            (BITMAP, 0b1010),
+            (BITMAP_PAIRS, alike),
+            (BITMAP_PAIRS + 24, at(&array)),
+        ]);
+        let map = object(&[(ROOT, at(&root))]);
+        let mut context = object(&[(VARIABLES, at(&map))]);
+        // SAFETY: all objects live until the end of the test.
+        let words = unsafe { Direct::new() };
+        let find = |context: &[usize], variable, hash| {
+            Map::new().find(&words, at(context), variable, hash)
+        };
+        assert_eq!(find(&context, variable, hash), Some(value));
+        assert_eq!(find(&context, alike, 1), Some(0));
+        assert_eq!(find(&context, 0x5000, hash), None);
+        assert_eq!(find(&context, variable, hash & !3 | 2), None);
+        assert_eq!(find(&context, variable, hash ^ 1 << 5), None);
+        root[TYPE / 8] = at(&other_type);
+        std::hint::black_box(&root);
+        assert_eq!(find(&context, variable, hash), None);
+        context[VARIABLES / 8] = 0;
+        std::hint::black_box(&context);
+        assert_eq!(find(&context, variable, hash), None);
+    }
+
+    #[test]
+    fn hashes_are_folded_as_in_the_interpreter() {
+        assert_eq!(folded(0x1234_5678_0000_0001), 0x1234_5679);
+        assert_eq!(folded(-1), 0);
+        assert_eq!(folded(0xffff_ffff), -2);
+    }
 }
