@@ -149,11 +149,16 @@ SITUATIONS = {
 def test_a_program_does_the_same_in_every_situation(
     cpython: harness.Interpreter, tmp_path: Path, name: str
 ) -> None:
+    folders = [tmp_path / "plain", tmp_path / "attached"]
+    for folder in folders:
+        folder.mkdir()
     ends = []
-    for is_attached in (False, True):
-        with running(cpython, SITUATIONS[name], tmp_path) as one:
-            if is_attached:
-                one.nthbyte("attach", "--for", "0.05").ok()
+    with (
+        running(cpython, SITUATIONS[name], folders[0]) as plain,
+        running(cpython, SITUATIONS[name], folders[1]) as attached,
+    ):
+        attached.nthbyte("attach", "--for", "0.05").ok()
+        for one in (plain, attached):
             done = one.end("line\n")
             ends.append((done.status, done.out, done.err))
     assert ends[0] == ends[1]
