@@ -17,7 +17,7 @@ SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.s
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
 .PHONY: all demo demo-installed wheels try-wheels release test test-all check-rustfmt check-clippy check-rustdoc test-rust test-nursery check-aarch64 check-threads check-ruff check-mypy check-structure \
-        test-structure test-cpython test-emulated test-formats test-native test-processes test-pypy test-soak test-compatibility test-build \
+        test-structure test-cpython test-integrations test-emulated test-formats test-native test-processes test-pypy test-soak test-compatibility test-build \
         test-page test-bench test-experiments soak compatibility compatibility-programs system interpreters lock bench count leaks leaks-peers docs docs-outputs \
         check-docs test-guide test-tutorials clean
 
@@ -217,7 +217,11 @@ test-native: all build/site/installed build/native/ready
 	$(BIN)/python -m pytest tests/native
 
 test-cpython: all build/site/installed
-	$(BIN)/python -m pytest tests/cli tests/cpython tests/diff tests/labels tests/leaks tests/python
+	$(BIN)/python -m pytest tests/cli tests/cpython tests/diff tests/labels tests/leaks tests/python --ignore=tests/labels/test_integrations.py
+
+# The ready labels of web frameworks, with servers under load.
+test-integrations: all build/site/installed build/labels/ready
+	$(BIN)/python -m pytest tests/labels/test_integrations.py
 
 test-formats: all build/site/installed build/formats/ready
 	$(BIN)/python -m pytest tests/formats

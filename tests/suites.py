@@ -53,6 +53,7 @@ SUITES = (
     Suite("mypy", "check-mypy"),
     Suite("structure", "test-structure"),
     Suite("pytest CPython", "test-cpython", needs="build"),
+    Suite("integrations", "test-integrations", needs="build", only_in_all=True),
     Suite("pytest formats", "test-formats", needs="build"),
     Suite("pytest processes", "test-processes", needs="build"),
     Suite("pytest native", "test-native", needs="build"),
