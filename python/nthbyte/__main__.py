@@ -40,6 +40,10 @@ def main() -> Running | None:
         from nthbyte.tune import main as tune
 
         sys.exit(tune(arguments[1:]))
+    if arguments[:2] == ["live", "--"]:
+        from nthbyte._live import main as live
+
+        sys.exit(live(arguments[2:]))
     if arguments[:1] == ["check"]:
         from nthbyte.check import main as check
 

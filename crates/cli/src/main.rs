@@ -6,6 +6,7 @@
 
 mod commands;
 mod json;
+mod live;
 mod output;
 mod progress;
 mod question;

@@ -22,6 +22,7 @@ pub mod summary;
 pub mod text;
 mod time;
 pub mod tree;
+pub mod watch;
 mod youth;
 
 pub use aggregate::{Aggregate, ByLifetime};

@@ -29,7 +29,7 @@ const ELSEWHERE: [(&str, &str); 19] = [
 ];
 
 /// Words that ask for a running program.
-const ATTACH: [&str; 4] = ["attach", "detach", "live", "monitor"];
+const ATTACH: [&str; 3] = ["attach", "detach", "monitor"];
 
 /// What to say to someone whose first word is not a command; `None` if it is not clear what it asks for.
 pub fn advice(word: &OsStr) -> Option<String> {

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::view;
+use crate::{live, view};
 
 /// The commands.
 #[derive(Subcommand)]
@@ -51,6 +51,8 @@ pub enum Command {
     Holders(holders::Arguments),
     /// Show what each test of a run of pytest allocated, had at most, and left alive.
     Tests(tests_of_run::Arguments),
+    /// Show a profile in the terminal while it grows.
+    Live(live::Arguments),
     /// Show the profile in the Firefox Profiler, served from this machine.
     View(view::Arguments),
     /// Write one self-contained HTML page with flame graph, table and timeline.
@@ -87,6 +89,7 @@ impl Command {
             Self::Detach(arguments) => arguments.run(),
             Self::Snapshot(arguments) => arguments.run(),
             Self::Explain(arguments) => arguments.run(),
+            Self::Live(arguments) => arguments.run(),
             Self::Memory(arguments) => arguments.run(),
             Self::Holders(arguments) => arguments.run(),
             Self::Summary(arguments) => arguments.run(),

@@ -1,0 +1,90 @@
+//! `nthbyte live`: a view of a profile in the terminal while the program still writes it.
+//!
+//! ```text
+//! source   which files, and reading them again when they have grown, in a thread of its own
+//! state    what is shown, and what a key does
+//! screen   the state as lines
+//! ```
+//!
+//! Nothing runs in the program for it.
+
+mod screen;
+mod source;
+mod state;
+
+use std::io::{IsTerminal, stdout};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+use source::Source;
+use state::State;
+
+/// What `live` takes.
+#[derive(Args)]
+#[command(override_usage = "nthbyte live [OPTIONS] (PID | PROFILE | -- COMMAND...)")]
+pub struct Arguments {
+    /// The number of a process that nthbyte records, or a profile; it need not be complete. `nthbyte live -- app.py` runs a program
+    /// as `nthbyte run app.py` does, and ends it when the view ends.
+    #[arg(value_name = "PID|PROFILE")]
+    what: String,
+    /// The process that is about to write the profile.
+    #[arg(long, hide = true)]
+    writer: Option<u32>,
+}
+
+/// The longest wait for a key, after which the screen is drawn anew if the profile has grown.
+const TICK: Duration = Duration::from_millis(100);
+
+impl Arguments {
+    /// Shows the view until the user leaves it.
+    ///
+    /// # Errors
+    /// If there is no terminal, or no profile.
+    pub fn run(self) -> Result<()> {
+        if !stdout().is_terminal() {
+            bail!("live needs a terminal; nthbyte explain shows a profile as text");
+        }
+        let path = path_of(&self.what)?;
+        let source = Source::follow(&path, self.writer)?;
+        let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
+        let result = show(&mut terminal, &source);
+        ratatui::restore();
+        result
+    }
+}
+
+/// The profile that is meant: of a process, if it is the number of one.
+fn path_of(what: &str) -> Result<PathBuf> {
+    let is_number = !what.is_empty() && what.bytes().all(|digit| digit.is_ascii_digit());
+    if is_number && !PathBuf::from(what).exists() {
+        return source::of_process(what);
+    }
+    Ok(PathBuf::from(what))
+}
+
+fn show(terminal: &mut ratatui::DefaultTerminal, source: &Source) -> Result<()> {
+    let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let mut state = State::new(has_colours);
+    loop {
+        if let Some(news) = source.news() {
+            state.learn(news?);
+        }
+        terminal.draw(|frame| screen::draw(frame, &mut state))?;
+        if !event::poll(TICK)? {
+            continue;
+        }
+        if let Event::Key(key) = event::read()?
+            && key.kind == KeyEventKind::Press
+        {
+            let is_interrupt =
+                key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+            if is_interrupt || !state.press(key.code) {
+                return Ok(());
+            }
+        }
+    }
+}

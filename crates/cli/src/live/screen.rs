@@ -1,0 +1,351 @@
+//! The view as lines of a terminal.
+
+use nthbyte_report::text::{self, Cut};
+use nthbyte_report::watch::{self, Column, RowsOf, Watch};
+use ratatui::Frame;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::state::State;
+
+/// The widths of the columns of figures.
+const RATE: usize = 17;
+const ALIVE: usize = 15;
+const GROWTH: usize = 22;
+/// The columns before a curve.
+const BEFORE_CURVE: usize = 38;
+
+const HELP: [(&str, &str); 9] = [
+    ("q", "leave"),
+    ("p", "pause: what is new is not shown until the next p"),
+    ("r", "reset: rates and growth from now on"),
+    (
+        "s, + and -",
+        "the next column to sort by, and the one before",
+    ),
+    ("t", "rows: functions, types, threads, processes"),
+    (
+        "/",
+        "only rows whose name or file has a text; Esc shows all again",
+    ),
+    ("↑ ↓", "scroll"),
+    ("±", "a 95 % interval; two figures with – or … are its ends"),
+    ("?", "this help"),
+];
+
+/// Draws the view.
+pub fn draw(frame: &mut Frame<'_>, state: &mut State) {
+    let area = frame.area();
+    let lines = lines(state, area.width.into(), area.height.into());
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// The lines of a screen of so many columns and lines.
+fn lines(state: &mut State, width: usize, height: usize) -> Vec<Line<'static>> {
+    let look = Look {
+        has_colours: state.has_colours,
+    };
+    let Some(watch) = state.watch.take() else {
+        return vec![Line::from("waiting for the profile… (q to leave)")];
+    };
+    let mut lines = head(&watch, state, &look, width);
+    let left = height.saturating_sub(lines.len() + 2);
+    if state.shows_help {
+        lines.push(look.strong("keys".to_owned()));
+        for (key, what) in HELP.iter().take(left) {
+            lines.push(Line::from(text::fit(
+                &format!("{key:>12}  {what}"),
+                width,
+                Cut::End,
+            )));
+        }
+    } else {
+        state.first = state.first.min(watch.rows.len().saturating_sub(1));
+        lines.push(look.strong(columns(state, &watch, width)));
+        let rows = watch.rows.iter().skip(state.first).take(left);
+        lines.extend(rows.map(|row| Line::from(line_of(row, width))));
+        if watch.rows.is_empty() && !state.asked().filter.is_empty() {
+            lines.push(Line::from(format!(
+                "nothing has {:?} in its name",
+                state.asked().filter
+            )));
+        }
+    }
+    lines.resize(height.saturating_sub(1), Line::default());
+    let keys = match &state.typed {
+        Some(typed) => format!("/{typed}▏ Enter takes it, Esc leaves it"),
+        None => "q quit  p pause  r reset  s sort  t rows  / filter  ? help".to_owned(),
+    };
+    lines.push(look.faint(text::fit(&keys, width, Cut::End)));
+    state.watch = Some(watch);
+    lines
+}
+
+/// How text looks.
+struct Look {
+    has_colours: bool,
+}
+
+impl Look {
+    fn strong(&self, words: String) -> Line<'static> {
+        Line::styled(words, Style::default().add_modifier(Modifier::BOLD))
+    }
+
+    fn faint(&self, words: String) -> Line<'static> {
+        Line::styled(words, self.coloured(Color::DarkGray))
+    }
+
+    fn coloured(&self, colour: Color) -> Style {
+        match self.has_colours {
+            true => Style::default().fg(colour),
+            false => Style::default(),
+        }
+    }
+
+    /// A line of a figure and its curve.
+    fn figure(
+        &self,
+        name: &str,
+        figure: &str,
+        points: &[Option<f64>],
+        colour: Color,
+        width: usize,
+    ) -> Line<'static> {
+        let before = text::pad(&format!("{name:6} {figure}"), BEFORE_CURVE, Cut::End);
+        let room = width.saturating_sub(BEFORE_CURVE);
+        let curve = watch::curve(&points[points.len().saturating_sub(room)..]);
+        Line::from(vec![
+            Span::raw(before),
+            Span::styled(curve, self.coloured(colour)),
+        ])
+    }
+}
+
+fn head(watch: &Watch, state: &State, look: &Look, width: usize) -> Vec<Line<'static>> {
+    let mut words = vec![watch.command.clone(), watch.interpreter.clone()];
+    if watch.processes > 1 {
+        words.push(format!("{} processes", watch.processes));
+    }
+    words.push(text::duration(watch.end.0));
+    let now = match (state.is_paused, watch.has_ended) {
+        (true, _) => " paused",
+        (false, true) => " ended",
+        (false, false) => "",
+    };
+    let title = text::fit(
+        &words.join(" · "),
+        width.saturating_sub(now.len()),
+        Cut::Middle,
+    );
+    let known = |curve: &[Option<u64>]| -> Vec<Option<f64>> {
+        curve
+            .iter()
+            .map(|of| of.map(|bytes| bytes as f64))
+            .collect()
+    };
+    let rss = watch.rss.map_or_else(
+        || "not known yet".to_owned(),
+        |(now, peak)| {
+            format!(
+                "{}, at most {}",
+                text::bytes(now as f64),
+                text::bytes(peak as f64)
+            )
+        },
+    );
+    let heap = watch.heap.map_or_else(String::new, |heap| {
+        format!("heap {}", text::bytes(heap as f64))
+    });
+    let (per_second, share) = watch.collections;
+    let collections = format!(
+        "{per_second:.1} collections/s take {} of the time · {}",
+        text::percent(share),
+        text::counted(watch.threads as u64, "thread"),
+    );
+    let total: f64 = watch.parts.iter().map(|(_, bytes)| bytes).sum();
+    let parts: Vec<String> = watch
+        .parts
+        .iter()
+        .map(|(name, bytes)| format!("{name} {}", text::percent(bytes / total)))
+        .collect();
+    let second = [heap, collections]
+        .into_iter()
+        .filter(|words| !words.is_empty());
+    let second = second.collect::<Vec<_>>().join(" · ");
+    let parts = match parts.is_empty() {
+        true => "RSS is made of: not known yet".to_owned(),
+        false => format!("RSS is made of: {}", parts.join(" · ")),
+    };
+    vec![
+        Line::from(vec![
+            Span::styled(title, Style::default().add_modifier(Modifier::BOLD)),
+            Span::styled(now.to_owned(), look.coloured(Color::Yellow)),
+        ]),
+        look.figure("RSS", &rss, &known(&watch.rss_curve), Color::Blue, width),
+        look.figure(
+            "rate",
+            &format!("{}/s", watch::figure(&watch.rate)),
+            &watch.rate_curve,
+            Color::Green,
+            width,
+        ),
+        Line::from(text::fit(&second, width, Cut::End)),
+        Line::from(text::fit(&parts, width, Cut::End)),
+        Line::default(),
+    ]
+}
+
+/// The heads of the columns: that which rows are sorted by is marked.
+fn columns(state: &State, watch: &Watch, width: usize) -> String {
+    let head = |name: String, column: Column, width: usize| {
+        let mark = if state.asked().sort == column {
+            "▼"
+        } else {
+            ""
+        };
+        format!("{:>width$}", format!("{mark}{name}"))
+    };
+    let time = |time: u64| text::duration(time / 1_000_000_000 * 1_000_000_000);
+    let rows = match state.asked().rows {
+        RowsOf::Function => "function",
+        RowsOf::Type => "type",
+        RowsOf::Thread => "thread",
+        RowsOf::Process => "process",
+    };
+    let filter = match state.asked().filter.as_str() {
+        "" => String::new(),
+        filter => format!(" with {filter:?}"),
+    };
+    let text = format!(
+        "{}{}{}  {rows}{filter}",
+        head(
+            format!("rate, {}", time(watch.rate_over.0)),
+            Column::Rate,
+            RATE
+        ),
+        head("alive".to_owned(), Column::Alive, ALIVE),
+        head(
+            format!("growth, {}", time(watch.growth_over.0)),
+            Column::Growth,
+            GROWTH
+        ),
+    );
+    text::fit(&text, width, Cut::End)
+}
+
+fn line_of(row: &watch::Row, width: usize) -> String {
+    let right = |words: &str, width: usize| {
+        let words = text::fit(words, width, Cut::End);
+        format!("{}{words}", " ".repeat(width - text::width(&words)))
+    };
+    let rate = match watch::figure(&row.rate).as_str() {
+        "0 B" => String::new(),
+        rate => format!("{rate}/s"),
+    };
+    let alive = row.alive.as_ref().map_or_else(String::new, watch::figure);
+    let growth = row
+        .growth
+        .as_ref()
+        .map_or_else(String::new, watch::difference);
+    let figures = [
+        right(&rate, RATE),
+        right(&alive, ALIVE),
+        right(&growth, GROWTH),
+    ]
+    .concat();
+    let room = width.saturating_sub(RATE + ALIVE + GROWTH + 2);
+    let line = format!("{figures}  {}", watch::named(row, room));
+    text::fit(&line, width, Cut::End)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use nthbyte_profile::Profile;
+    use nthbyte_profile::synthetic::Synthetic;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use ratatui::crossterm::event::KeyCode;
+
+    use super::*;
+
+    /// The screens after keys, of a profile whose figures do not depend on the time.
+    fn screens(keys: &str, width: u16, height: u16) -> Vec<String> {
+        let bytes = Synthetic {
+            samples: 20_000,
+            ..Synthetic::default()
+        }
+        .bytes();
+        let profile = Arc::new(Profile::read(&bytes[..]).unwrap());
+        let mut state = State::new(false);
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        let mut screen = |state: &mut State| {
+            terminal.draw(|frame| draw(frame, state)).unwrap();
+            terminal.backend().to_string()
+        };
+        let mut found = vec![screen(&mut state)];
+        state.learn(profile);
+        found.push(screen(&mut state));
+        for key in keys.chars() {
+            let code = match key {
+                '\n' => KeyCode::Enter,
+                key => KeyCode::Char(key),
+            };
+            assert!(state.press(code), "{key}");
+            found.push(screen(&mut state));
+        }
+        assert!(!state.press(KeyCode::Char('q')));
+        found
+    }
+
+    #[test]
+    fn keys_change_what_is_shown() {
+        let [waiting, first, by_alive, by_growth, types, help, back] =
+            screens("sst??", 80, 24).try_into().unwrap();
+        assert!(waiting.contains("waiting for the profile"));
+        for part in [
+            "RSS",
+            "rate",
+            "collections/s",
+            "▼rate, 10.0 s",
+            "alive",
+            "function",
+            "q quit",
+        ] {
+            assert!(first.contains(part), "{part}\n{first}");
+        }
+        assert!(by_alive.contains("▼alive") && !by_alive.contains("▼rate"));
+        assert!(by_growth.contains("▼growth"));
+        assert!(types.contains("type") && !types.contains("  function"));
+        assert!(help.contains("leave") && help.contains("interval"));
+        assert_eq!(back, types);
+    }
+
+    #[test]
+    fn a_filter_is_typed_and_a_pause_and_a_reset_are_seen() {
+        let all = screens("/zz\npr", 80, 24);
+        assert!(all[3].contains("/z▏"), "{}", all[3]);
+        assert!(
+            all[5].contains("nothing has \"zz\" in its name"),
+            "{}",
+            all[5]
+        );
+        assert!(all[6].contains("paused"));
+        assert!(
+            all[7].contains("rate, 0 ns") || all[7].contains("rate, 0"),
+            "{}",
+            all[7]
+        );
+    }
+
+    #[test]
+    fn every_size_of_a_terminal_has_a_screen() {
+        for (width, height) in [(1, 1), (20, 5), (80, 24), (300, 80)] {
+            for screen in screens("t?/x\n", width, height) {
+                assert_eq!(screen.lines().count(), usize::from(height));
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The profile, which is read again when it has grown.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nthbyte_profile::{Profile, family};
+
+/// The shortest time between two readings; and a reading takes at most a tenth of the time.
+const SHORTEST: Duration = Duration::from_secs(1);
+const SHARE: u32 = 10;
+/// The time between two looks for a profile that is not there yet.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The newest profile of a family, from a thread that reads it.
+pub struct Source {
+    news: Mutex<Receiver<Result<Arc<Profile>>>>,
+}
+
+impl Source {
+    /// Follows a profile, with those of the processes that its program starts. `writer`: the process that is about to write it.
+    ///
+    /// # Errors
+    /// If there is none, and no process to write it.
+    pub fn follow(path: &Path, writer: Option<u32>) -> Result<Self> {
+        if writer.is_none() {
+            Profile::load(path).with_context(|| format!("cannot read {}", path.display()))?;
+        }
+        let (sender, news) = channel();
+        let path = path.to_owned();
+        std::thread::spawn(move || {
+            while Profile::load(&path).is_err() {
+                if writer.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+                    let ended = anyhow::anyhow!(
+                        "the program has ended, and there is no profile {}",
+                        path.display()
+                    );
+                    let _ = sender.send(Err(ended));
+                    return;
+                }
+                std::thread::sleep(LOOK);
+            }
+            let mut before = 0;
+            loop {
+                let began = Instant::now();
+                let paths = family(&path);
+                let length = paths.iter().map(|path| length(path)).sum::<u64>();
+                if length != before {
+                    // A file that has just been made, or is just written, may be unreadable for a moment.
+                    let read = Profile::load_all(&paths, |_, _| ()).map(Arc::new);
+                    if let Ok(profile) = read {
+                        before = length;
+                        if sender.send(Ok(profile)).is_err() {
+                            return;
+                        }
+                    }
+                }
+                std::thread::sleep(SHORTEST.max(began.elapsed() * SHARE));
+            }
+        });
+        Ok(Self {
+            news: Mutex::new(news),
+        })
+    }
+
+    /// The newest profile, if there is one that was not returned before.
+    pub fn news(&self) -> Option<Result<Arc<Profile>>> {
+        let news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        news.try_iter().last()
+    }
+}
+
+/// The profile, and those of its family.
+fn family(path: &Path) -> Vec<PathBuf> {
+    let members = family::find(path).map_or_else(|_| Vec::new(), |found| found.members);
+    std::iter::once(path.to_owned()).chain(members).collect()
+}
+
+fn length(path: &Path) -> u64 {
+    path.metadata().map_or(0, |found| found.len())
+}
+
+/// The profile that a process writes: one of its open files.
+///
+/// # Errors
+/// One line that says why there is none, and what to do.
+pub fn of_process(pid: &str) -> Result<PathBuf> {
+    let folder = PathBuf::from(format!("/proc/{pid}/fd"));
+    if !Path::new(&format!("/proc/{pid}")).exists() {
+        bail!("there is no process {pid}, and no profile of this name");
+    }
+    let entries = folder
+        .read_dir()
+        .with_context(|| format!("process {pid} belongs to another user: ask as that one"))?;
+    let links = entries
+        .flatten()
+        .filter_map(|entry| entry.path().read_link().ok());
+    // A terminal or a pipe would be waited for.
+    let files = links.filter(|path| path.is_file());
+    let mut profiles =
+        files.filter(|path| Profile::load(path).is_ok_and(|of| of.meta.pid.to_string() == pid));
+    profiles.next().with_context(|| {
+        format!(
+            "process {pid} is not recorded: start it with nthbyte run, or see nthbyte check {pid}"
+        )
+    })
+}

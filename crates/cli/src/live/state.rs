@@ -1,0 +1,115 @@
+//! What is shown, and what a key does.
+
+use std::sync::Arc;
+
+use nthbyte_profile::Profile;
+use nthbyte_profile::event::Nanos;
+use nthbyte_report::watch::{Asked, Column, RowsOf, Watch};
+use ratatui::crossterm::event::KeyCode;
+
+/// The view.
+pub struct State {
+    profile: Option<Arc<Profile>>,
+    asked: Asked,
+    /// What is on the screen; `None` before there is a profile.
+    pub watch: Option<Watch>,
+    /// Whether what is new is not shown.
+    pub is_paused: bool,
+    /// Whether the keys are shown in place of the rows.
+    pub shows_help: bool,
+    /// The filter that is being typed.
+    pub typed: Option<String>,
+    /// The first row that is shown.
+    pub first: usize,
+    /// Whether colours may be used.
+    pub has_colours: bool,
+}
+
+impl State {
+    /// A view that has no profile yet.
+    pub fn new(has_colours: bool) -> Self {
+        Self {
+            profile: None,
+            asked: Asked::default(),
+            watch: None,
+            is_paused: false,
+            shows_help: false,
+            typed: None,
+            first: 0,
+            has_colours,
+        }
+    }
+
+    /// What is asked of the profile.
+    pub const fn asked(&self) -> &Asked {
+        &self.asked
+    }
+
+    /// The profile has grown.
+    pub fn learn(&mut self, profile: Arc<Profile>) {
+        if !self.is_paused || self.profile.is_none() {
+            self.profile = Some(profile);
+            self.ask();
+        }
+    }
+
+    fn ask(&mut self) {
+        if let Some(profile) = &self.profile {
+            self.watch = Some(Watch::of(profile, &self.asked));
+        }
+    }
+
+    /// A key. Returns whether the view goes on.
+    pub fn press(&mut self, key: KeyCode) -> bool {
+        if let Some(typed) = &mut self.typed {
+            match key {
+                KeyCode::Char(sign) => typed.push(sign),
+                KeyCode::Backspace => drop(typed.pop()),
+                KeyCode::Enter => {
+                    self.asked.filter = self.typed.take().unwrap_or_default();
+                    self.first = 0;
+                    self.ask();
+                }
+                KeyCode::Esc => self.typed = None,
+                _ => {}
+            }
+            return true;
+        }
+        match key {
+            KeyCode::Char('q') => return false,
+            KeyCode::Char('?') | KeyCode::Char('h') => self.shows_help = !self.shows_help,
+            KeyCode::Esc if self.shows_help => self.shows_help = false,
+            KeyCode::Esc => self.asked.filter.clear(),
+            KeyCode::Char('p') | KeyCode::Char(' ') => self.is_paused = !self.is_paused,
+            KeyCode::Char('r') => {
+                self.asked.since = self.profile.as_ref().map_or(Nanos(0), |of| of.end);
+            }
+            KeyCode::Char('s') | KeyCode::Char('+') => self.sort(1),
+            KeyCode::Char('S') | KeyCode::Char('-') => self.sort(2),
+            KeyCode::Char('t') => {
+                self.asked.rows = match self.asked.rows {
+                    RowsOf::Function => RowsOf::Type,
+                    RowsOf::Type => RowsOf::Thread,
+                    RowsOf::Thread => RowsOf::Process,
+                    RowsOf::Process => RowsOf::Function,
+                };
+                self.first = 0;
+            }
+            KeyCode::Char('/') => self.typed = Some(String::new()),
+            KeyCode::Down | KeyCode::Char('j') => self.first = self.first.saturating_add(1),
+            KeyCode::Up | KeyCode::Char('k') => self.first = self.first.saturating_sub(1),
+            KeyCode::Home => self.first = 0,
+            _ => return true,
+        }
+        self.ask();
+        true
+    }
+
+    /// Takes the column that is so many further on.
+    fn sort(&mut self, steps: usize) {
+        const COLUMNS: [Column; 3] = [Column::Rate, Column::Alive, Column::Growth];
+        let at = COLUMNS.iter().position(|&column| column == self.asked.sort);
+        self.asked.sort = COLUMNS[(at.unwrap_or(0) + steps) % COLUMNS.len()];
+        self.first = 0;
+    }
+}
