@@ -17,6 +17,7 @@ from nthbyte._arguments import Parser
 from nthbyte._command_line import fail
 from nthbyte._family import is_interpreter
 from nthbyte._limits import cgroup_limits, free_descriptors
+from nthbyte._options import OPTIONS
 from nthbyte._row import NO, UNKNOWN, YES, Row
 from nthbyte._trial import Trial
 from nthbyte._version import __version__
@@ -86,7 +87,12 @@ def _rows(pid: int | None) -> list[Row]:
 
 
 def _holders() -> Row:
-    return Row("holders", NO, "this version does not record who refers to an object")
+    what = "holders"
+    option = next((option for option in OPTIONS if option.name == what), None)
+    if option is not None and option.is_here():
+        return Row(what, YES, f"who refers to an object is recorded, with {option.flag}")
+    where = f": it works on {option.where()} only" if option is not None else ""
+    return Row(what, NO, f"who refers to an object is not recorded here{where}")
 
 
 def _attach(pid: int | None) -> list[Row]:
