@@ -19,7 +19,7 @@ import sys
 
 def seen():
     names = sorted(name for name in vars(sys.modules["__main__"]) if name not in ("kept", "before"))
-    return names, sys.path, sys.argv, len(sys.warnoptions)
+    return names, list(sys.path), list(sys.argv), len(sys.warnoptions)
 """
 
 # Waits for a line, allocates, says so, and waits for the end.
