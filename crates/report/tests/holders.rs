@@ -87,11 +87,11 @@ fn service() -> Graph {
         (Link::Attribute, "cache"),
         Some(300),
     );
-    for _ in 0..100 {
+    for number in 0..100 {
         let session = graph.add(
             (cache, cache),
             (Kind::Object, "Session"),
-            (Link::Key, ""),
+            (Link::Key, &format!("'k{number}'")),
             None,
         );
         graph.hold(Holder::Node(session), 3);

@@ -30,7 +30,7 @@ pub fn below(names: &Names<'_>, amounts: &Amounts, nodes: &[u32], least: f64) ->
     let mut places: HashMap<(String, String), usize, RandomState> = HashMap::default();
     for &node in nodes {
         for &child in &amounts.children[node as usize] {
-            let reference = names.path_from(child, node);
+            let reference = names.group_path(child, node);
             let what = names.what(names.snapshot.node(child));
             let place = *places
                 .entry((reference, what))
@@ -45,6 +45,11 @@ pub fn below(names: &Names<'_>, amounts: &Amounts, nodes: &[u32], least: f64) ->
                 });
             groups[place].nodes.push(child);
             groups[place].moments.add(&amounts.below[child as usize]);
+        }
+    }
+    for group in &mut groups {
+        if let [only] = group.nodes[..] {
+            group.reference = names.path_from(only, names.snapshot.node(only).dominator);
         }
     }
     groups.retain(|group| group.moments.estimate >= least && group.moments.estimate > 0.0);

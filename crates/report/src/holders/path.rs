@@ -59,6 +59,19 @@ impl Names<'_> {
         }
     }
 
+    /// The same for nodes that are shown as one: entries of a large dictionary are alike, whatever their keys are.
+    pub fn group_path(&self, node: u32, dominator: u32) -> String {
+        let of = self.snapshot.node(node);
+        let is_large = |parent: u32| self.snapshot.node(parent).len.is_some_and(|len| len > MANY);
+        if of.link != Link::Key || of.parent == 0 || !is_large(of.parent) {
+            return self.path_from(node, dominator);
+        }
+        match of.parent == dominator {
+            true => "[*]".to_owned(),
+            false => format!("{}[*]", self.path(of.parent, dominator)),
+        }
+    }
+
     /// How its parent refers to a node, or what the root is. Empty for what says nothing: a dictionary of attributes, a cell.
     pub fn step(&self, number: u32) -> String {
         let node = self.snapshot.node(number);

@@ -106,11 +106,12 @@ fn choose(
     } else {
         least
     };
-    let is_single = |group: &&Group| group.nodes.len() == 1 && group.moments.estimate >= needed;
+    let amount = |node: u32| amounts.below[node as usize].estimate;
     let singles: Vec<(u32, f64)> = groups
         .iter()
-        .filter(is_single)
-        .map(|group| (group.nodes[0], group.moments.estimate))
+        .flat_map(|group| &group.nodes)
+        .map(|&node| (node, amount(node)))
+        .filter(|&(_, amount)| amount >= needed)
         .collect();
     let left = all - singles.iter().map(|(_, amount)| amount).sum::<f64>();
     for &(single, _) in &singles {
