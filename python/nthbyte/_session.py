@@ -11,7 +11,6 @@ import time
 from nthbyte import _family
 from nthbyte._agent import Error, Result, interpreter, load, to_json
 from nthbyte._children import child_path, follow
-from nthbyte._part import Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Union
 
     from nthbyte._config import Config
+    from nthbyte._part import Part
     from nthbyte._size import Size
 
     Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
@@ -147,6 +147,9 @@ def _begin_and_warn(output: Path | None, config: Config, force: bool) -> Part | 
 def _begin_part(output: str | None, force: bool) -> Part:
     """Begins a part of the recording that runs."""
     _refuse_to_interrupt()
+    # Imported here, because a program that is recorded from outside has none.
+    from nthbyte._part import Part
+
     part = Part(output, force)
     if output is not None and part.output is not None and os.fsencode(part.output) == os.fsencode(output):
         # As the caller spells it: see `begin`.

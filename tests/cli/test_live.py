@@ -118,6 +118,15 @@ def test_a_profile_is_shown_and_keys_work(tmp_path: Path) -> None:
     assert screen.end() == 0
 
 
+def test_the_view_ends_with_its_terminal(tmp_path: Path) -> None:
+    """It has no SIGHUP in a session of its own, and the end of a file is there to be read for ever."""
+    Interpreter(sys.executable).nthbyte("run", "-q", "-o", "a.nthb", "-c", "pass", folder=tmp_path).ok()
+    screen = Screen([str(COMMAND), "live", "a.nthb"], tmp_path)
+    screen.until("q quit")
+    os.close(screen.slave), os.close(screen.master)
+    screen.process.wait(600)
+
+
 def test_a_running_process_is_followed(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(WORK)
     words = [sys.executable, "-m", "nthbyte", "run", "-q", "-o", "app.nthb", "app.py"]

@@ -203,7 +203,7 @@ impl Watch {
             let by_value = value(other).total_cmp(&value(one));
             by_value.then_with(|| (&one.name, &one.place).cmp(&(&other.name, &other.place)))
         });
-        let rss = profile.memory.iter().filter_map(|memory| memory.rss);
+        let mut rss = profile.memory.iter().filter_map(|memory| memory.rss);
         let peaks = profile.memory.iter().filter_map(|memory| memory.peak_rss);
         let peak = rss.clone().chain(peaks).max();
         let snapshots = profile.processes.iter().flat_map(|of| &of.snapshots);
@@ -214,7 +214,7 @@ impl Watch {
             threads: profile.threads.len(),
             end,
             has_ended: profile.complete,
-            rss: rss.last().zip(peak),
+            rss: rss.next_back().zip(peak),
             heap: profile
                 .memory
                 .iter()

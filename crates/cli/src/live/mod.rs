@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use source::Source;
 use state::State;
@@ -37,7 +38,10 @@ pub struct Arguments {
 }
 
 /// The longest wait for a key, after which the screen is drawn anew if the profile has grown.
-const TICK: Duration = Duration::from_millis(100);
+const TICK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
 
 impl Arguments {
     /// Shows the view until the user leaves it.
@@ -52,7 +56,11 @@ impl Arguments {
         let source = Source::follow(&path, self.writer)?;
         let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
         let result = show(&mut terminal, &source);
-        ratatui::restore();
+        // A terminal that is gone refuses both. `ratatui::restore` and the drop of a terminal would print that, and panic
+        // where the error has nowhere to go.
+        let _ = terminal.show_cursor();
+        let _ = ratatui::try_restore();
+        std::mem::forget(terminal);
         result
     }
 }
@@ -66,6 +74,31 @@ fn path_of(what: &str) -> Result<PathBuf> {
     Ok(PathBuf::from(what))
 }
 
+/// What [`wait`] has waited for.
+enum Waited {
+    Something,
+    Nothing,
+    /// The terminal is gone. Its programs get SIGHUP then, but not all of them: after `nohup`, or in another session.
+    Gone,
+}
+
+/// Waits for a key, for at most [`TICK`]. [`event::poll`] would not notice that the terminal is gone, and read its end again
+/// and again.
+fn wait() -> Waited {
+    let stdout = stdout();
+    let mut terminal = [PollFd::new(&stdout, PollFlags::IN)];
+    // A signal may be that of a new size.
+    let Ok(found) = poll(&mut terminal, Some(&TICK)) else {
+        return Waited::Something;
+    };
+    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    match found {
+        _ if terminal[0].revents().intersects(gone) => Waited::Gone,
+        0 => Waited::Nothing,
+        _ => Waited::Something,
+    }
+}
+
 fn show(terminal: &mut ratatui::DefaultTerminal, source: &Source) -> Result<()> {
     let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut state = State::new(has_colours);
@@ -74,7 +107,12 @@ fn show(terminal: &mut ratatui::DefaultTerminal, source: &Source) -> Result<()> 
             state.learn(news?);
         }
         terminal.draw(|frame| screen::draw(frame, &mut state))?;
-        if !event::poll(TICK)? {
+        match wait() {
+            Waited::Gone => return Ok(()),
+            Waited::Nothing => continue,
+            Waited::Something => {}
+        }
+        if !event::poll(Duration::ZERO)? {
             continue;
         }
         if let Event::Key(key) = event::read()?
