@@ -118,6 +118,7 @@ RARELY_CALLED = {
     "nthbyte_heap::arena::Arenas::collapse_or_populate",
     "nthbyte_heap::arena::retention::<impl nthbyte_heap::arena::Arenas>::purge",
     "nthbyte_heap::supply::<impl nthbyte_heap::heap::Heap>::flush_lists",
+    "nthbyte_host::process::reads::MemoryFile::open",
 }
 
 

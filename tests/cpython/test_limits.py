@@ -83,7 +83,7 @@ def test_a_small_address_space_suffices(words: list[str], cpython: Interpreter, 
 
     sizes = range(10 << 10, 200 << 10, 2 << 10)
     plain = next(size for size in sizes if limited(size, *words) == 0)
-    for more in range(24, 48, 2):
+    for more in range(24, 56, 2):
         profile = tmp_path / f"{more}.nthb"
         command = ["-m", "nthbyte", "run", "-q", "-o", str(profile), *words]
         assert limited(plain + (more << 10), *command) == 0, f"{more} MiB"

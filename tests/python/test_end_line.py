@@ -14,7 +14,7 @@ from nthbyte._end_line import EndLine
 
 def line(path: Path, samples: int, time_samples: int = 0) -> str:
     path.touch()
-    return EndLine(str(path), str(path.parent))._line(Result(str(path), samples, time_samples, 0, None, ()))
+    return EndLine(str(path), str(path.parent)).text(Result(str(path), samples, time_samples, 0, None, ()))
 
 
 @pytest.mark.parametrize("name", ["app.nthb", "my app.nthb", "-app.nthb", "it's.nthb", "$(app).nthb", "-"])

@@ -6,7 +6,7 @@
 //! The countdown `c` is at least 1, and a request of `s` bytes is sampled if `s >= c`. The subtraction `c - s` sets the
 //! carry flag or the zero flag then. A test counts the instructions.
 
-use std::arch::{global_asm, naked_asm};
+use std::arch::naked_asm;
 use std::ffi::c_void;
 use std::mem::offset_of;
 
@@ -18,15 +18,17 @@ use crate::replaced::{REPLACED, Replaced};
 use crate::thread::Thread;
 use crate::{aligned, calls, mappings, replaced};
 
-/// Says of functions that a use of their names inside this library means this library's own. If an agent loads it, another
-/// library comes first in the search. (With the linker's option `-Bsymbolic`, `dlsym` would find this library first, too.)
+/// Says of functions that a use of their names inside this library means this library's own: see `build.rs`.
+#[cfg(protected)]
 macro_rules! own {
     ($($name:ident)*) => {
-        $(global_asm!(concat!(".globl ", stringify!($name)), concat!(".protected ", stringify!($name)));)*
+        $(std::arch::global_asm!(concat!(".globl ", stringify!($name)), concat!(".protected ", stringify!($name)));)*
     };
 }
 
+#[cfg(protected)]
 own!(malloc free calloc realloc reallocarray posix_memalign aligned_alloc memalign valloc pvalloc);
+#[cfg(protected)]
 own!(mmap mmap64 mremap munmap);
 
 /// `malloc`.
