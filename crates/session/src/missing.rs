@@ -24,6 +24,10 @@ constant! {
     static SHARED: AtomicPtr<FamilyCounts> = AtomicPtr::new(null_mut());
 }
 constant! {
+    /// The one of the session before.
+    static BEFORE: AtomicPtr<FamilyCounts> = AtomicPtr::new(null_mut());
+}
+constant! {
     /// The process whose end says it.
     static FIRST: AtomicU32 = AtomicU32::new(0);
 }
@@ -63,10 +67,12 @@ pub(crate) fn begin() {
         mapped.cast()
     };
     let before = SHARED.swap(page, Release);
-    if !before.is_null() {
-        // That of an earlier session, or of the parent's, whose children have it too.
-        // SAFETY: it was mapped above, with this size, and no session of this process uses it any more.
-        unsafe { libc::munmap(before.cast(), size_of::<FamilyCounts>()) };
+    // That of an earlier session, or of the parent's, whose children have it too. Where memory runs out, the writer thread of
+    // that session may still look at it, for a moment: so it goes when the next session begins.
+    let oldest = BEFORE.swap(before, Release);
+    if !oldest.is_null() {
+        // SAFETY: it was mapped above, with this size, and a whole session lies between it and this one.
+        unsafe { libc::munmap(oldest.cast(), size_of::<FamilyCounts>()) };
     }
 }
 
