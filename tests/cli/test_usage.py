@@ -182,7 +182,6 @@ def test_help(interpreter: Interpreter, tmp_path: Path) -> None:
         (["app.py", "--every", "1"], "try: nthbyte run app.py"),
         (["my app.nthb"], "try: nthbyte explain 'my app.nthb'"),
         (["stats", "x.nthb"], "try: nthbyte summary PROFILE"),
-        (["attach", "4194305"], "there is no process 4194305"),
         (["-m", "app"], "try: nthbyte run -m"),
     ],
 )
