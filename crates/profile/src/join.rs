@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-use crate::event::{FrameKind, Memory, Nanos, NodeId, ThreadId};
+use crate::event::{FrameKind, LabelSetId, Memory, Nanos, NodeId, ThreadId};
 use crate::model::{Frame, Function, Profile, StackNode, ThreadNames};
 use crate::processes::{Process, ProcessId, TOTALS, of_totals, totals};
 
@@ -88,11 +88,28 @@ impl Profile {
         if self.processes.len() < 2 {
             return;
         }
-        let mut roots = Vec::new();
-        for process in &self.processes {
+        let names = self.processes.iter().map(|process| process.label());
+        let names = names.collect();
+        let processes = std::mem::take(&mut self.thread_processes);
+        self.root_by(names, |thread, _| {
+            let process = processes.get(thread.index()).copied();
+            process.unwrap_or(ProcessId::FIRST).index()
+        });
+        self.thread_processes = processes;
+    }
+
+    /// Adds a frame at the outer end of every stack: the one whose name has the number that `root` returns for the thread and the
+    /// labels of a sample.
+    pub(crate) fn root_by(
+        &mut self,
+        names: Vec<String>,
+        root: impl Fn(ThreadId, LabelSetId) -> usize,
+    ) {
+        let mut roots = Vec::with_capacity(names.len());
+        for name in names {
             let function = self.functions.len() as u32;
             self.functions.push(Function {
-                name: process.label(),
+                name,
                 file: String::new(),
                 first_line: 0,
             });
@@ -104,15 +121,10 @@ impl Profile {
             });
         }
         let mut grafts = Grafts::new(roots, std::mem::take(&mut self.stacks));
-        let processes = std::mem::take(&mut self.thread_processes);
-        self.samples.move_stacks(|site| {
-            let process = processes.get(site.thread.index()).copied();
-            grafts.place(process.unwrap_or(ProcessId::FIRST).index(), site.stack)
-        });
-        self.thread_processes = processes;
-        for at in 0..self.cpu.len() {
-            let process = self.process_of(self.cpu[at].thread);
-            self.cpu[at].stack = grafts.place(process.index(), self.cpu[at].stack);
+        self.samples
+            .move_stacks(|site| grafts.place(root(site.thread, site.labels), site.stack));
+        for sample in &mut self.cpu {
+            sample.stack = grafts.place(root(sample.thread, sample.labels), sample.stack);
         }
         self.stacks = grafts.into_stacks();
     }
@@ -120,7 +132,7 @@ impl Profile {
 
 /// Builds a stack tree for each of several frames, such as one for each process, from a shared tree. A part of the shared tree is
 /// copied when it is needed.
-pub(crate) struct Grafts {
+struct Grafts {
     /// The frames at the outer ends.
     roots: Vec<u32>,
     /// For each of them, the new number of each old node that has one.
@@ -130,7 +142,7 @@ pub(crate) struct Grafts {
 }
 
 impl Grafts {
-    pub(crate) fn new(roots: Vec<u32>, old: Vec<StackNode>) -> Self {
+    fn new(roots: Vec<u32>, old: Vec<StackNode>) -> Self {
         Self {
             numbers: vec![HashMap::default(); roots.len()],
             roots,

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-use crate::event::{FrameKind, LabelSetId};
-use crate::join::Grafts;
-use crate::model::{Frame, Function, Profile};
+use crate::event::LabelSetId;
+use crate::model::Profile;
 
 /// What stands in place of a value for samples without a label of a key.
 pub const NO_LABEL: &str = "[no label]";
@@ -74,33 +73,11 @@ impl Profile {
             .chain([without.to_owned()])
             .collect();
         let of_sets = values.of_sets;
-        let mut roots = Vec::with_capacity(names.len());
         let others = names.len() - 1;
-        for name in names {
-            let function = self.functions.len() as u32;
-            self.functions.push(Function {
-                name,
-                file: String::new(),
-                first_line: 0,
-            });
-            roots.push(self.frames.len() as u32);
-            self.frames.push(Frame {
-                function,
-                line: 0,
-                kind: FrameKind::Note,
-            });
-        }
-        let root = |set: LabelSetId| {
+        self.root_by(names, |_, set| {
             let value = of_sets.get(set.index()).copied().flatten();
             value.map_or(others, |value| value as usize)
-        };
-        let mut grafts = Grafts::new(roots, std::mem::take(&mut self.stacks));
-        self.samples
-            .move_stacks(|site| grafts.place(root(site.labels), site.stack));
-        for sample in &mut self.cpu {
-            sample.stack = grafts.place(root(sample.labels), sample.stack);
-        }
-        self.stacks = grafts.into_stacks();
+        });
     }
 }
 

@@ -40,6 +40,7 @@ use serde::Serialize;
 
 use crate::interval::Cumulants;
 use crate::periods;
+use crate::text;
 
 /// A figure and its 95 % interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -72,6 +73,15 @@ impl Estimate {
     pub(crate) fn is_wide(&self) -> bool {
         let distance = (self.high - self.estimate).max(self.estimate - self.low);
         distance > WIDE * self.estimate
+    }
+
+    /// Bytes with the larger distance to an end of the interval: `12.5 MiB ±14%`; the ends alone if the interval is
+    /// too wide for that.
+    pub(crate) fn with_error(&self) -> String {
+        if self.is_wide() {
+            return text::wide_range(self.low, self.high);
+        }
+        format!("{} ±{}", text::bytes(self.estimate), self.relative_error())
     }
 
     /// The larger distance from the estimate to an end of its interval, in percent of the estimate.

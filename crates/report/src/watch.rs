@@ -391,10 +391,8 @@ pub fn figure(of: &Estimate) -> String {
         "0 B".to_owned()
     } else if of.low == of.high {
         text::bytes(of.estimate)
-    } else if of.is_wide() {
-        text::wide_range(of.low, of.high)
     } else {
-        format!("{} ±{}", text::bytes(of.estimate), of.relative_error())
+        of.with_error()
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use nthbyte_report::text::quoted;
 
 /// Commands by the names that other profilers have for them.
-const ELSEWHERE: [(&str, &str); 19] = [
+const ELSEWHERE: [(&str, &str); 20] = [
     ("allocations", "summary PROFILE"),
     ("compare", "diff OLD NEW"),
     ("convert", "export PROFILE --to FORMAT"),
@@ -15,6 +15,7 @@ const ELSEWHERE: [(&str, &str); 19] = [
     ("heap", "memory PROFILE"),
     ("leak", "leaks PROFILE"),
     ("load", "view PROFILE"),
+    ("monitor", "live PID"),
     ("open", "view PROFILE"),
     ("profile", "run PROGRAM"),
     ("record", "run PROGRAM"),
@@ -28,18 +29,9 @@ const ELSEWHERE: [(&str, &str); 19] = [
     ("transform", "export PROFILE --to FORMAT"),
 ];
 
-/// Words that ask for a running program.
-const ATTACH: [&str; 3] = ["attach", "detach", "monitor"];
-
 /// What to say to someone whose first word is not a command; `None` if it is not clear what it asks for.
 pub fn advice(word: &OsStr) -> Option<String> {
     let text = word.to_str()?;
-    if ATTACH.contains(&text) {
-        return Some(format!(
-            "there is no command {text}: a program is recorded from its start, by nthbyte run PROGRAM (--start-after \
-             60s and --for 30s record a part of the run)"
-        ));
-    }
     if ["-m", "-c"].contains(&text) {
         return Some(format!("a command is missing; try: nthbyte run {text} …"));
     }

@@ -200,8 +200,11 @@ fn label(text: &str) -> Result<LabelQuery, String> {
     LabelQuery::parse(text).ok_or_else(|| "write a label as endpoint=/checkout".to_owned())
 }
 
-/// A time since the start: seconds, or with a unit.
-fn time(text: &str) -> Result<Nanos, String> {
+/// A time: seconds, or with a unit.
+///
+/// # Errors
+/// One line, for the command line's parser.
+pub fn time(text: &str) -> Result<Nanos, String> {
     const UNITS: [(&str, f64); 6] = [
         ("ms", 1e6),
         ("us", 1e3),

@@ -5,7 +5,7 @@
 use nthbyte_profile::holders::{Kind, Link};
 
 use super::text;
-use super::types::{BASE, DICT_OFFSET, MEMBERS, Type, is, subclass, word};
+use super::types::{BASE, DICT_OFFSET, MEMBERS, Type, is, word};
 use super::walk::{MODULE_DICT, Walk, flag};
 use crate::layout::{Values, type_flags};
 
@@ -92,14 +92,14 @@ impl Links<'_, '_> {
             let of = self.walk.types.of(object);
             let functions = *self.walk.functions;
             let layout = *self.walk.layout;
-            if of.flags & subclass::DICT != 0 {
+            if of.flags & type_flags::DICT_SUBCLASS != 0 {
                 let is_of_attributes =
                     flags & flag::MODULE_DICT != 0 || above.link == Link::Dictionary;
                 self.entries(object, is_of_attributes);
-            } else if of.flags & subclass::LIST != 0 {
+            } else if of.flags & type_flags::LIST_SUBCLASS != 0 {
                 let items = word(object, layout.containers.list_items);
                 self.items(items, word(object, layout.var_size));
-            } else if of.flags & subclass::TUPLE != 0 {
+            } else if of.flags & type_flags::TUPLE_SUBCLASS != 0 {
                 let items = object + layout.references.tuple_items;
                 let count = word(object, layout.var_size);
                 match above.kind {

@@ -9,8 +9,9 @@ use nthbyte_profile::holders::{
 use super::blocks::Wanted;
 use super::links::{Above, Asked, FRAME_OF_OBJECT, FUNCTION_CODE, Links};
 use super::text;
-use super::types::{is, subclass, word};
+use super::types::{is, word};
 use super::walk::{Walk, flag};
+use crate::layout::type_flags;
 
 /// Others that refer to a node, as they are named in a report.
 const MOST_OTHERS: usize = 2;
@@ -262,7 +263,11 @@ impl Naming<'_, '_> {
         // SAFETY: by the caller.
         let count = unsafe {
             let of = self.walk.types.of(object);
-            if of.flags & (subclass::DICT | subclass::LIST | subclass::TUPLE) != 0
+            if of.flags
+                & (type_flags::DICT_SUBCLASS
+                    | type_flags::LIST_SUBCLASS
+                    | type_flags::TUPLE_SUBCLASS)
+                != 0
                 || of.bits & is::DEQUE != 0
             {
                 word(object, 16)
@@ -377,11 +382,13 @@ impl Naming<'_, '_> {
             let is_at = |offset: usize| at == offset as i32;
             let what = if at < 0 {
                 "attribute values"
-            } else if of.flags & subclass::LIST != 0 && is_at(layout.containers.list_items) {
+            } else if of.flags & type_flags::LIST_SUBCLASS != 0
+                && is_at(layout.containers.list_items)
+            {
                 "list items"
-            } else if of.flags & subclass::DICT != 0 && is_at(layout.dict_keys) {
+            } else if of.flags & type_flags::DICT_SUBCLASS != 0 && is_at(layout.dict_keys) {
                 "dict keys"
-            } else if of.flags & subclass::DICT != 0 && is_at(layout.dict_keys + 8) {
+            } else if of.flags & type_flags::DICT_SUBCLASS != 0 && is_at(layout.dict_keys + 8) {
                 "attribute values"
             } else if self.walk.functions.set_types.contains(&of.address) {
                 "set table"

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::types::{Type, is, subclass, word};
-use crate::layout::Layout;
+use super::types::{Type, is, word};
+use crate::layout::{Layout, type_flags};
 
 /// The longest text that is read, in characters.
 const LONGEST: usize = 60;
@@ -16,7 +16,7 @@ const LONGEST_TYPE: usize = 200;
 /// `object` is null or an object, and `flags` are those of its type.
 pub unsafe fn of_str(layout: &Layout, object: usize, flags: u64) -> String {
     let mut text = String::new();
-    if object == 0 || flags & subclass::UNICODE == 0 {
+    if object == 0 || flags & type_flags::UNICODE_SUBCLASS == 0 {
         return text;
     }
     // SAFETY: by the caller. Only compact strings are read: their characters follow the header.
@@ -75,17 +75,17 @@ pub unsafe fn of_key(layout: &Layout, key: usize, of: &Type) -> String {
     let mut text = String::new();
     // SAFETY: by the caller.
     unsafe {
-        if of.flags & subclass::UNICODE != 0 {
+        if of.flags & type_flags::UNICODE_SUBCLASS != 0 {
             text = of_str(layout, key, of.flags).replace('\\', "\\\\");
             text = format!("'{}'", text.replace('\'', "\\'"));
-        } else if of.flags & subclass::LONG != 0 {
+        } else if of.flags & type_flags::LONG_SUBCLASS != 0 {
             match integer(layout, key) {
                 Some(value) => drop(write!(text, "{value}")),
                 None => text.push_str("int"),
             }
         } else if of.bits & is::CLASS != 0 {
             text = of_type(layout, key);
-        } else if of.flags & subclass::TUPLE != 0 {
+        } else if of.flags & type_flags::TUPLE_SUBCLASS != 0 {
             let _ = write!(text, "tuple of {}", word(key, layout.var_size));
         } else {
             text = of_type(layout, of.address);

@@ -11,16 +11,6 @@ pub const DICT_OFFSET: usize = 288;
 /// `PyObject.ob_type`.
 pub const TYPE: usize = 8;
 
-/// `Py_TPFLAGS_…_SUBCLASS`.
-pub mod subclass {
-    pub const LONG: u64 = 1 << 24;
-    pub const LIST: u64 = 1 << 25;
-    pub const TUPLE: u64 = 1 << 26;
-    pub const BYTES: u64 = 1 << 27;
-    pub const UNICODE: u64 = 1 << 28;
-    pub const DICT: u64 = 1 << 29;
-}
-
 /// What an object is, as far as a walk has to treat it on its own.
 pub mod is {
     /// It may refer to others, so it is a node.
@@ -129,7 +119,9 @@ impl Types {
             set(is::CODE, address == self.code);
             set(is::ARRAY, is_array);
             set(is::DEQUE, self.deque != 0 && descends(address, self.deque));
-            let is_plain = subclass::LONG | subclass::BYTES | subclass::UNICODE;
+            let is_plain = type_flags::LONG_SUBCLASS
+                | type_flags::BYTES_SUBCLASS
+                | type_flags::UNICODE_SUBCLASS;
             set(is::PLAIN, flags & is_plain != 0 && !is_collected);
             set(
                 is::CONTAINER,

@@ -232,6 +232,18 @@ pub mod type_flags {
     pub const READY: u64 = 1 << 12;
     /// `Py_TPFLAGS_HAVE_GC`.
     pub const HAVE_GC: u64 = 1 << 14;
+    /// `Py_TPFLAGS_LONG_SUBCLASS`.
+    pub const LONG_SUBCLASS: u64 = 1 << 24;
+    /// `Py_TPFLAGS_LIST_SUBCLASS`.
+    pub const LIST_SUBCLASS: u64 = 1 << 25;
+    /// `Py_TPFLAGS_TUPLE_SUBCLASS`.
+    pub const TUPLE_SUBCLASS: u64 = 1 << 26;
+    /// `Py_TPFLAGS_BYTES_SUBCLASS`.
+    pub const BYTES_SUBCLASS: u64 = 1 << 27;
+    /// `Py_TPFLAGS_UNICODE_SUBCLASS`.
+    pub const UNICODE_SUBCLASS: u64 = 1 << 28;
+    /// `Py_TPFLAGS_DICT_SUBCLASS`.
+    pub const DICT_SUBCLASS: u64 = 1 << 29;
     /// `Py_TPFLAGS_TYPE_SUBCLASS`.
     pub const TYPE_SUBCLASS: u64 = 1 << 31;
 }

@@ -147,19 +147,23 @@ impl Loader {
             self.session.composition_bytes = self.thin(bytes, |of| &mut of.compositions)?;
         }
         self.session.composition_bytes += bytes.len();
-        let of_file = self.profile.processes.get_mut(self.first_process..)?;
-        let process = of_file.get_mut(process as usize)?;
-        process.compositions.push(composition);
+        self.process_of_file(process)?
+            .compositions
+            .push(composition);
         Some(())
     }
 
     fn activity(&mut self, bytes: &[u8]) -> Option<()> {
         let (process, mut activity) = Activity::parse(bytes)?;
         activity.time = self.saw(activity.time);
-        let of_file = self.profile.processes.get_mut(self.first_process..)?;
-        let process = of_file.get_mut(process as usize)?;
-        process.activity.push(activity);
+        self.process_of_file(process)?.activity.push(activity);
         Some(())
+    }
+
+    /// A process of the file that is being read, by its number there.
+    fn process_of_file(&mut self, number: u32) -> Option<&mut Process> {
+        let of_file = self.profile.processes.get_mut(self.first_process..)?;
+        of_file.get_mut(number as usize)
     }
 
     fn snapshot(&mut self, bytes: &[u8]) -> Option<()> {
@@ -171,9 +175,7 @@ impl Loader {
             self.session.snapshot_bytes = self.thin(bytes, |of| &mut of.snapshots)?;
         }
         self.session.snapshot_bytes += bytes.len();
-        let of_file = self.profile.processes.get_mut(self.first_process..)?;
-        let process = of_file.get_mut(process as usize)?;
-        process.snapshots.push(snapshot);
+        self.process_of_file(process)?.snapshots.push(snapshot);
         Some(())
     }
 

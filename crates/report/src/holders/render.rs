@@ -110,14 +110,7 @@ fn titles(amount: &str, what: &str) -> String {
 
 /// An amount with its error, and its share.
 fn amounts(bytes: &Estimate, share: f64) -> String {
-    let amount = match bytes.is_wide() {
-        true => text::wide_range(bytes.low, bytes.high),
-        false => format!(
-            "{} ±{}",
-            text::bytes(bytes.estimate),
-            bytes.relative_error()
-        ),
-    };
+    let amount = bytes.with_error();
     format!("{amount:>AMOUNT$}  {:>SHARE$}", text::percent(share))
 }
 

@@ -239,18 +239,11 @@ fn leaks(profile: &Profile, steps: &[(Step, bool)], conditions: &Conditions) -> 
         sums[repetition].0 += profile.samples.size(id);
         sums[repetition].1 += 1;
     }
-    let mut found: Vec<(NodeId, (u64, u64))> = by_stack
+    let least = by_stack
         .into_iter()
         .filter_map(|(node, sums)| Some((node, sums.into_iter().min()?)))
-        .filter(|&(_, (bytes, _))| bytes > 0)
-        .collect();
-    found.sort_unstable_by_key(|&(node, (bytes, _))| (std::cmp::Reverse(bytes), node));
-    let of = |(node, (bytes, blocks))| OfStack {
-        bytes,
-        blocks,
-        stack: frames(profile, node, conditions),
-    };
-    found.into_iter().map(of).collect()
+        .filter(|&(_, (bytes, _))| bytes > 0);
+    largest_first(profile, least.collect(), conditions)
 }
 
 fn by_stack(
@@ -264,7 +257,15 @@ fn by_stack(
         *bytes += profile.samples.size(id);
         *blocks += 1;
     }
-    let mut sums: Vec<_> = sums.into_iter().collect();
+    largest_first(profile, sums.into_iter().collect(), conditions)
+}
+
+/// Stacks with their bytes and blocks, those with most bytes first.
+fn largest_first(
+    profile: &Profile,
+    mut sums: Vec<(NodeId, (u64, u64))>,
+    conditions: &Conditions,
+) -> Vec<OfStack> {
     sums.sort_unstable_by_key(|&(node, (bytes, _))| (std::cmp::Reverse(bytes), node));
     let of = |(node, (bytes, blocks))| OfStack {
         bytes,

@@ -113,13 +113,10 @@ fn name(row: &Row) -> Cow<'_, str> {
 }
 
 fn show(bytes: &Estimate, exact: bool) -> String {
-    let shown = text::bytes(bytes.estimate);
     if exact || bytes.estimate == 0.0 {
-        shown
-    } else if bytes.is_wide() {
-        text::wide_range(bytes.low, bytes.high)
+        text::bytes(bytes.estimate)
     } else {
-        format!("{shown} ±{}", bytes.relative_error())
+        bytes.with_error()
     }
 }
 

@@ -409,10 +409,8 @@ impl Summary {
         } else if wide {
             let range = text::range(bytes.low, bytes.estimate, bytes.high);
             format!("{shown} ({range})")
-        } else if bytes.is_wide() {
-            text::wide_range(bytes.low, bytes.high)
         } else {
-            format!("{shown} ±{}", bytes.relative_error())
+            bytes.with_error()
         }
     }
 }

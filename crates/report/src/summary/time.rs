@@ -94,16 +94,10 @@ impl TimeSummary {
 
 /// The share of the samples whose thread held the GIL, by their label.
 fn gil_held(profile: &Profile) -> Option<f64> {
-    // What each set says, or else the one that it extends, which comes before it.
-    let mut says: Vec<Option<bool>> = Vec::with_capacity(profile.label_sets.len());
-    for set in &profile.label_sets {
-        let inherited = says.get(set.parent.index()).copied().flatten();
-        let own = (set.key == "gil").then(|| set.value == "held");
-        says.push(own.or(inherited));
-    }
+    let says = profile.label_values("gil");
     let samples = profile.cpu.iter();
     let known: Vec<bool> = samples
-        .filter_map(|sample| says[sample.labels.index()])
+        .filter_map(|sample| Some(says.values[says.of(sample.labels)?] == "held"))
         .collect();
     let held = known.iter().filter(|&&is_held| is_held).count();
     (!known.is_empty()).then(|| held as f64 / known.len() as f64)

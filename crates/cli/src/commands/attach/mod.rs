@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use nthbyte_profile::event::Nanos;
 
 use crate::output::say;
+use crate::question::selecting::time;
 use request::{Method, Request};
 
 /// What `attach` takes. The options of a recording are those of `run`.
@@ -244,30 +246,7 @@ impl Snapshot {
 
 /// A duration as for `nthbyte run`: 60s, 1.5min, 500ms; a number alone is in seconds.
 fn seconds(text: &str) -> Result<Duration, String> {
-    const UNITS: [(&str, f64); 6] = [
-        ("ms", 1e-3),
-        ("us", 1e-6),
-        ("s", 1.0),
-        ("min", 60.0),
-        ("m", 60.0),
-        ("h", 3600.0),
-    ];
-    const LONGEST: f64 = 366.0 * 86400.0;
-    let trimmed = text.trim();
-    let unit = UNITS.iter().find(|(unit, _)| trimmed.ends_with(unit));
-    let (number, factor) = match unit {
-        Some((unit, factor)) => (trimmed.trim_end_matches(unit).trim_end(), *factor),
-        None => (trimmed, 1.0),
-    };
-    let is_number = number
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let value = number.parse::<f64>().ok().filter(|_| is_number);
-    match value.map(|value| value * factor) {
-        Some(value) if value > LONGEST => Err(format!("'{text}' is more than a year")),
-        Some(value) => Ok(Duration::from_secs_f64(value)),
-        None => Err("write 60s, 1.5min or 500ms".to_owned()),
-    }
+    time(text).map(|Nanos(nanos)| Duration::from_nanos(nanos))
 }
 
 /// The path as from the present folder, if it lies in it.
