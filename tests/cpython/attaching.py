@@ -28,6 +28,11 @@ class Running:
         words = [str(harness.COMMAND), command, str(self.process.pid), *map(str, options)]
         return harness.run(words, self.folder, **variables)
 
+    def attach(self, *options: str | Path) -> subprocess.Popen[str]:
+        """Begins ``nthbyte attach PID``, whose standard error is read by its caller."""
+        words = [str(harness.COMMAND), "attach", str(self.process.pid), *map(str, options)]
+        return subprocess.Popen(words, cwd=self.folder, stderr=subprocess.PIPE, text=True)
+
     def say(self, line: str = "go on") -> None:
         """Writes a line to the program's standard input."""
         assert self.process.stdin is not None

@@ -36,12 +36,7 @@ WORKS = f"{SEEN}{WORK}before = seen()\ninput()\nwork()\nprint('worked', flush=Tr
 
 def test_a_process_is_recorded_from_now_on(cpython: harness.Interpreter, tmp_path: Path) -> None:
     with running(cpython, WORKS, tmp_path) as one:
-        attached = subprocess.Popen(
-            [str(harness.COMMAND), "attach", str(one.process.pid), "-o", "a.nthb", "--every", "4KiB"],
-            cwd=tmp_path,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        attached = one.attach("-o", "a.nthb", "--every", "4KiB")
         assert attached.stderr is not None
         first = attached.stderr.readline()
         assert first.startswith(f"nthbyte: recording process {one.process.pid} until Ctrl-C, into a.nthb; ")
@@ -69,9 +64,8 @@ def test_it_ends_by_time_by_detach_and_with_the_process(cpython: harness.Interpr
         refused = one.nthbyte("detach")
         assert refused.status == 1
         assert "is not recorded: nothing to end" in refused.err
-        words = [str(harness.COMMAND), "attach", str(one.process.pid)]
         for ending, line in (("detach", "was ended by somebody else"), ("exit", "has ended; see it with")):
-            attached = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+            attached = one.attach()
             assert attached.stderr is not None
             assert "recording" in attached.stderr.readline()
             again = one.nthbyte("attach")
@@ -323,12 +317,7 @@ def test_a_container_needs_nothing_of_nthbyte_in_it(cpython: harness.Interpreter
     )
     one = Running(process, tmp_path)
     assert one.line() == "here"
-    attached = subprocess.Popen(
-        [str(harness.COMMAND), "attach", str(process.pid), "-o", "a.nthb", "--every", "4KiB"],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    attached = one.attach("-o", "a.nthb", "--every", "4KiB")
     assert attached.stderr is not None
     assert "into a.nthb; " in attached.stderr.readline()
     one.say()

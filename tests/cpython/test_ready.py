@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -41,12 +40,7 @@ def test_a_ready_process_is_recorded_without_ptrace(interpreter: harness.Interpr
     with running(interpreter, READY, tmp_path) as one:
         assert one.line() == "1 1"
         assert "listens" in one.nthbyte("attach", "--look").ok().out
-        attached = subprocess.Popen(
-            [str(harness.COMMAND), "attach", str(one.process.pid), "--method", "ready", "-o", "a.nthb"],
-            cwd=tmp_path,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        attached = one.attach("--method", "ready", "-o", "a.nthb")
         assert attached.stderr is not None
         assert "recording" in attached.stderr.readline()
         one.say()
