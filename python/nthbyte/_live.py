@@ -6,10 +6,9 @@ import os
 import subprocess
 import sys
 
+from nthbyte._agent import COMMAND
 from nthbyte._command_line import fail, read
 from nthbyte._end_line import quoted
-
-_COMMAND = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "nthbyte")
 
 
 def main(words: list[str]) -> int:
@@ -40,7 +39,7 @@ def main(words: list[str]) -> int:
             stderr=file,
         )
     try:
-        status = subprocess.call([_COMMAND, "live", os.path.abspath(path), "--writer", str(child.pid)])
+        status = subprocess.call([COMMAND, "live", os.path.abspath(path), "--writer", str(child.pid)])
     finally:
         child.terminate()
         child.wait()

@@ -13,15 +13,13 @@ import shlex
 import subprocess
 import tempfile
 
-from nthbyte._agent import Error
+from nthbyte._agent import COMMAND, Error
 from nthbyte._session import begin, configure, finish
 from nthbyte._variables import held, holdings, resident_set
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-_COMMAND = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "nthbyte")
 
 # Lines of code, and variables, that the text names, and the bytes of the smallest of them.
 _LINES = 5
@@ -121,7 +119,7 @@ class Magics:
             print(f"Profile: {path}")
         if options.page:
             done = subprocess.run(
-                [_COMMAND, "flamegraph", path, "-o", "-", *names],
+                [COMMAND, "flamegraph", path, "-o", "-", *names],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -215,7 +213,7 @@ def _options(line: str) -> Any:
 def _ask(command: str, *words: str) -> Any:
     """A report as data; a text if there is none."""
     done = subprocess.run(
-        [_COMMAND, command, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True
+        [COMMAND, command, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
     return done.stderr.strip() if done.returncode else json.loads(done.stdout)
 

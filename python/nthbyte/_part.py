@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 
-from nthbyte._agent import Error, Mark, Result, load
+from nthbyte._agent import COMMAND, Error, Mark, Result, load
 from nthbyte._children import child_path
-
-# The command, which writes a part of a profile as a profile.
-_COMMAND = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "nthbyte")
 
 # The longest message of it that is read, in bytes.
 _LONGEST_MESSAGE = 65536
@@ -93,7 +90,7 @@ def _write(profile: str, output: str, force: bool, since: int, until: int) -> No
     try:
         status, said = _run(words)
     except OSError as error:
-        raise Error(f"cannot run {_COMMAND}: {error.strerror}; install nthbyte again") from None
+        raise Error(f"cannot run {COMMAND}: {error.strerror}; install nthbyte again") from None
     if status or not os.path.exists(output):
         reason = said.decode(errors="replace").strip().removeprefix("nthbyte: ")
         raise Error(f"the part's profile is not written: {reason}")
@@ -110,7 +107,7 @@ def _run(words: list[str]) -> tuple[int, bytes]:
 
         done = subprocess.run(
             words,
-            executable=_COMMAND,
+            executable=COMMAND,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -123,7 +120,7 @@ def _run(words: list[str]) -> tuple[int, bytes]:
             (os.POSIX_SPAWN_DUP2, writer, 1),
             (os.POSIX_SPAWN_DUP2, writer, 2),
         ]
-        pid = os.posix_spawn(_COMMAND, words, os.environ, file_actions=actions)
+        pid = os.posix_spawn(COMMAND, words, os.environ, file_actions=actions)
     except OSError:
         os.close(reader)
         raise

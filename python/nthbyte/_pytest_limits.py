@@ -19,9 +19,9 @@ import time
 
 import pytest
 
-from nthbyte._agent import Error, load
+from nthbyte._agent import COMMAND, Error, load
 from nthbyte._pytest_leaked import LeakedObjects
-from nthbyte._pytest_run import COMMAND, show
+from nthbyte._pytest_run import show
 from nthbyte._session import begin, configure, finish, is_running
 
 TYPE_CHECKING = False

@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from nthbyte._agent import Error, load
+from nthbyte._agent import COMMAND, Error, load
 from nthbyte._children import child_path
 from nthbyte._pytest_outputs import add_properties, annotation
 from nthbyte._session import begin, configure, finish, is_running
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from nthbyte._config import Config
-
-COMMAND = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "nthbyte")
 
 _NOBODY = -1
 

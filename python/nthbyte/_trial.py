@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 
-from nthbyte._agent import Error, Result, interpreter, load, restart_tracemalloc, stop_tracemalloc
+from nthbyte._agent import COMMAND, Error, Result, interpreter, load, restart_tracemalloc, stop_tracemalloc
 from nthbyte._row import NO, PARTLY, UNKNOWN, YES, Row
 from nthbyte._session import begin, configure, finish
 from nthbyte._size import format_size
@@ -17,9 +17,6 @@ from nthbyte._size import format_size
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-# The command that reads profiles.
-_COMMAND = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "nthbyte")
 
 # Seconds of CPU time in which time samples are awaited, tried in turn: a tick of the kernel's clock takes 4 ms, or 10.
 _SPANS = (0.05, 0.5)
@@ -137,7 +134,7 @@ class Trial:
         what = "reports"
         if has_none:
             return Row(what, UNKNOWN, "there is no profile to read: see heap")
-        return Row.of_error(what, self._unread) if self._unread is not None else Row(what, YES, _COMMAND)
+        return Row.of_error(what, self._unread) if self._unread is not None else Row(what, YES, COMMAND)
 
     def _tried(self, what: str, text: str, **options: Any) -> Row:
         """Returns the row of something that is there if it can be recorded with these options."""
@@ -179,15 +176,15 @@ class Trial:
 
     def _notes(self, path: str) -> list[str]:
         """Returns the notes in a profile, as the command that reads profiles has them."""
-        command = [_COMMAND, "summary", "--json", "--top", "1", path]
+        command = [COMMAND, "summary", "--json", "--top", "1", path]
         try:
             done = subprocess.run(command, capture_output=True, text=True)
         except OSError as error:
-            self._unread = Error(f"cannot run {_COMMAND}: {error.strerror}; install nthbyte again")
+            self._unread = Error(f"cannot run {COMMAND}: {error.strerror}; install nthbyte again")
             return []
         if done.returncode:
             said = done.stderr.strip()
-            self._unread = Error(f"{_COMMAND} does not read the profile ({said}); install nthbyte again")
+            self._unread = Error(f"{COMMAND} does not read the profile ({said}); install nthbyte again")
             return []
         notes: list[str] = json.loads(done.stdout)["notes"]
         return notes

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from typing import Any
 
+from nthbyte._agent import COMMAND
 from nthbyte._arguments import Parser
 from nthbyte._command_line import fail
 from nthbyte._family import is_interpreter
@@ -99,13 +100,13 @@ def _attach(pid: int | None) -> list[Row]:
     """Returns a row for each way to attach to a process."""
     if pid is None:
         return [Row("attach", UNKNOWN, "it depends on the process", "ask with its number: nthbyte check PID")]
-    words = [os.path.join(_SITE, "nthbyte", "bin", "nthbyte"), "attach", str(pid), "--look"]
+    words = [COMMAND, "attach", str(pid), "--look"]
     try:
         done = subprocess.run(
             words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LONGEST
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return [Row("attach", UNKNOWN, f"{words[0]} cannot be asked ({error})")]
+        return [Row("attach", UNKNOWN, f"{COMMAND} cannot be asked ({error})")]
     text = (done.stdout or done.stderr).strip().removeprefix("nthbyte: ")
     return [Row("attach", YES, text) if done.returncode == 0 else Row("attach", NO, text)]
 

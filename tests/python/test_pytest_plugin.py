@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nthbyte._pytest_run import COMMAND
+from nthbyte._agent import COMMAND
 
 pytest_plugins = ["pytester"]
 
