@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -52,6 +53,8 @@ class Screen:
         )
         self.slave = slave
         self.text = ""
+        # A read may end within a character.
+        self.decoder = codecs.getincrementaldecoder("utf-8")()
 
     def until(self, *parts: str) -> str:
         """Waits until these texts are on the screen, and returns all that was written."""
@@ -97,7 +100,7 @@ class Screen:
 
     def _read(self) -> None:
         if select.select([self.master], [], [], 0.1)[0]:
-            self.text += os.read(self.master, 65536).decode(errors="replace")
+            self.text += self.decoder.decode(os.read(self.master, 65536))
 
 
 def test_a_profile_is_shown_and_keys_work(tmp_path: Path) -> None:
