@@ -9,9 +9,15 @@ const LOOKED_AT: usize = 64;
 const LONGEST: usize = 4096;
 
 /// Up to `most` other nodes that refer to a node whose dominator is not its parent: each has a shortest path that avoids the node
-/// and its parent, and no two have the same way in: the same parent.
+/// and its parent, and no two have the same way in: the same parent, unless that `is_apart`, as a thread with its calls.
 #[must_use]
-pub fn others(part: &Part, dominators: &Dominators, node: u32, most: usize) -> Vec<u32> {
+pub fn others(
+    part: &Part,
+    dominators: &Dominators,
+    node: u32,
+    most: usize,
+    is_apart: impl Fn(u32) -> bool,
+) -> Vec<u32> {
     let parent = part.parent(node);
     let mut found: Vec<u32> = Vec::new();
     if parent == 0 || parent == NONE || dominators.of(node) == parent {
@@ -24,7 +30,7 @@ pub fn others(part: &Part, dominators: &Dominators, node: u32, most: usize) -> V
         let is_new = source != parent && source != node && !found.contains(&source);
         let has_same_way = |&other: &u32| {
             let way = part.parent(source);
-            way != 0 && part.parent(other) == way
+            way != 0 && part.parent(other) == way && !is_apart(way)
         };
         if is_new
             && !part.is_garbage(source)

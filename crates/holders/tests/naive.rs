@@ -172,7 +172,7 @@ proptest! {
         let tree = dominators(&part, &mut Unlimited).unwrap();
         for number in 1..part.len() {
             let parent = part.parent(number);
-            let found = others(&part, &tree, number, 3);
+            let found = others(&part, &tree, number, 3, |_| false);
             prop_assert!(found.len() <= 3);
             if parent == 0 || parent == NONE || tree.of(number) == parent {
                 prop_assert!(found.is_empty());
@@ -206,7 +206,7 @@ fn a_diamond_has_two_holders() {
     assert_eq!(tree.of(number(3)), number(0));
     let parent = part.parent(number(3));
     let other = number(1) + number(2) - parent;
-    assert_eq!(others(&part, &tree, number(3), 3), [other]);
+    assert_eq!(others(&part, &tree, number(3), 3, |_| false), [other]);
 }
 
 /// A chain that is longer than a stack has room for, and a limit that ends the work.

@@ -1,94 +1,14 @@
 //! Jobs of one pass, containers that grow, blocks that are used again, and how small a leak may have gone unnoticed: on made-up
 //! programs whose truth is known.
 
-use nthbyte_profile::event::{FrameKind, Nanos, NodeId, ThreadId, TypeId};
-use nthbyte_profile::meta::{Distances, Meta, Method, Source};
-use nthbyte_profile::model::{
-    Frame, Function, Lifetime, Profile, Sample, SamplingId, StackNode, TypeNames,
-};
-use nthbyte_profile::synthetic::{self, Synthetic};
+use crate::service::{MINUTE, Object, churn, even, leak, profile};
+use nthbyte_profile::event::{Nanos, ThreadId};
+use nthbyte_profile::meta::Meta;
+use nthbyte_profile::model::{Profile, Sample};
+use nthbyte_profile::synthetic;
 use nthbyte_report::explain::{Asked, Topic};
 use nthbyte_report::leaks::{Repeats, Verdict};
 use nthbyte_report::{Explanation, Leaks};
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
-
-const PERIOD: u64 = 64 << 10;
-const MINUTE: u64 = 60_000_000_000;
-const TYPES: [&str; 3] = ["", "bytes", "dict"];
-
-/// An object: its birth and its death in parts of the run, its size, and its type.
-type Object = (f64, Option<f64>, u64, u32);
-
-/// A run of a service of so many nanoseconds, with a function for each list of all its objects.
-fn profile(functions: &[Vec<Object>], length: u64, seed: u64) -> Profile {
-    let mut random = StdRng::seed_from_u64(seed);
-    let meta = Meta {
-        sources: Source::of_session(Method::CutFreeLists, Distances::Exponential, PERIOD, None),
-        ..Synthetic::default().meta()
-    };
-    let mut profile = Profile::empty(meta);
-    (profile.end, profile.complete) = (Nanos(length), true);
-    synthetic::wait_between_rounds(&mut profile);
-    profile
-        .types
-        .extend(TYPES[1..].iter().map(|name| TypeNames {
-            name: (*name).to_owned(),
-            native: String::new(),
-        }));
-    let mut samples = Vec::new();
-    for (number, objects) in (0..).zip(functions) {
-        profile.functions.push(Function {
-            name: format!("function_{number}"),
-            file: "/srv/app.py".to_owned(),
-            first_line: number * 10 + 1,
-        });
-        profile.frames.push(Frame {
-            function: number,
-            line: number * 10 + 2,
-            kind: FrameKind::Interpreted,
-        });
-        profile.stacks.push(StackNode {
-            parent: NodeId::ROOT,
-            frame: number,
-        });
-        for &object in objects {
-            if random.random_bool(-(-(object.2 as f64) / PERIOD as f64).exp_m1()) {
-                samples.push((object, number + 1));
-            }
-        }
-    }
-    samples.sort_by(|one, other| one.0.0.total_cmp(&other.0.0));
-    let nanos = |part: f64| Nanos((part * length as f64) as u64);
-    for ((birth, death, size, kind), node) in samples {
-        profile.samples.push(Sample {
-            stack: NodeId(node),
-            type_id: TypeId(kind),
-            lifetime: death.map_or(Lifetime::StillLive, |_| Lifetime::Freed),
-            freed: death.map(nanos),
-            ..synthetic::sample(nanos(birth), size, SamplingId(0))
-        });
-    }
-    profile
-}
-
-fn even(count: u32) -> impl Iterator<Item = f64> {
-    (0..count).map(move |number| (f64::from(number) + 0.5) / f64::from(count))
-}
-
-/// Objects that die at once: 100 MB.
-fn churn() -> Vec<Object> {
-    even(50_000)
-        .map(|at| (at, Some(at + 1e-5), 2000, 1))
-        .collect()
-}
-
-/// Objects that are kept, of so many bytes together.
-fn leak(bytes: u64) -> Vec<Object> {
-    even((bytes / 2000) as u32)
-        .map(|at| (at, None, 2000, 1))
-        .collect()
-}
 
 /// The block of a container that holds `held` bytes at a moment, and grows by this factor.
 fn container(factor: f64, held: impl Fn(f64) -> f64) -> Vec<Object> {

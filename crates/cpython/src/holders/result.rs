@@ -111,7 +111,9 @@ impl Naming<'_, '_> {
             if let Some(dominators) = self.dominators
                 && pairs.len() < MOST_PAIRS
             {
-                for other in others(self.part, dominators, node, MOST_OTHERS) {
+                let graph = &self.walk.graph;
+                let is_thread = |way: u32| graph.flags(self.part.in_graph(way)) & flag::THREAD != 0;
+                for other in others(self.part, dominators, node, MOST_OTHERS, is_thread) {
                     pairs.push((node, other));
                     waiting.push(other);
                 }

@@ -269,7 +269,7 @@ impl Snapshot {
 
     /// Gives samples the numbers that they have after others were removed: `number` says it, or `None` of one that was
     /// removed.
-    pub(crate) fn renumber(&mut self, mut number: impl FnMut(SampleId) -> Option<SampleId>) {
+    pub fn renumber(&mut self, mut number: impl FnMut(SampleId) -> Option<SampleId>) {
         for of in &mut self.samples {
             let had = of.recorded.is_some();
             of.recorded = of.recorded.and_then(&mut number);

@@ -2,6 +2,7 @@
 
 use super::{Answer, Facts, Topic, of_bytes, weight};
 use crate::estimate::Estimate;
+use crate::holders::HeldBy;
 use crate::leaks::{Finding, Leaks, Place, Repeats, Report, Verdict, name};
 use crate::text;
 
@@ -130,6 +131,9 @@ fn leak(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
             of_bytes(&together.held),
             text::bytes(finding.per_mib),
         ));
+        if let Some(held) = &finding.held_by {
+            answer.say(sentence(held));
+        }
     }
     if leaks.findings.len() > FINDINGS {
         answer.say(format!(
@@ -144,6 +148,15 @@ fn leak(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
     answer.figure("grown", first.grown);
     answer.figure("held", first.held);
     Some(answer)
+}
+
+/// Who holds a finding: `It is held by registry._entries, dict of 4,000 Session.`
+fn sentence(held: &HeldBy) -> String {
+    let line = held.line();
+    match line.starts_with("held by") {
+        true => format!("It is {line}."),
+        false => format!("Of it, {line}."),
+    }
 }
 
 /// The line that holds most of those that may keep what is in the blocks of such a finding.
@@ -238,6 +251,9 @@ fn no_verdict(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer>
     answer.places.push(finding.place.clone());
     answer.figure("grown", finding.grown);
     answer.figure("held", finding.held);
+    if let Some(held) = &finding.held_by {
+        answer.say(sentence(held));
+    }
     Some(answer)
 }
 
@@ -262,6 +278,9 @@ fn may_leak(facts: &Facts<'_>, leaks: &Leaks, several: bool) -> Option<Answer> {
         name(&finding.place),
         of_bytes(&finding.held)
     ));
+    if let Some(held) = &finding.held_by {
+        answer.say(sentence(held));
+    }
     answer.places.push(finding.place.clone());
     answer.figure("held", finding.held);
     Some(answer)

@@ -6,12 +6,14 @@
 //! path     how one gets to a node, as a person would write it
 //! groups   the tree of dominators with nodes that are alike as one
 //! rows     the objects that are worth a row
+//! of_samples  who holds some of the recording's samples
 //! render   the table and the tree
 //! ```
 
 mod amounts;
 mod choice;
 mod groups;
+mod of_samples;
 mod path;
 mod render;
 mod rows;
@@ -24,6 +26,8 @@ use crate::estimate::Estimate;
 use crate::selection::At;
 use amounts::Amounts;
 pub use choice::HoldersError;
+pub(crate) use of_samples::{Call, Keepers};
+pub use of_samples::{HeldBy, Since};
 
 /// The version of the JSON; docs/holders.md describes it.
 const VERSION: u32 = 1;

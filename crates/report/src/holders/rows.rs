@@ -28,7 +28,7 @@ const MOST_OF_TYPES: usize = 20;
 /// Nodes from a root to the deepest one.
 const DEEPEST: usize = 200;
 /// Other paths that are named.
-const MOST_OTHERS: usize = 2;
+pub const MOST_OTHERS: usize = 2;
 /// Samples that name a function.
 const LEAST_SAMPLES: u64 = 3;
 
@@ -196,7 +196,7 @@ fn of_shared(names: &Names<'_>, amounts: &Amounts, group: &Group) -> Row {
 }
 
 /// What a node is, and of what: `dict of 4,000 Session`.
-fn what(names: &Names<'_>, node: u32, groups: &[Group]) -> String {
+pub fn what(names: &Names<'_>, node: u32, groups: &[Group]) -> String {
     let of = names.snapshot.node(node);
     let own = names.what(of);
     if of.chain > 1 {
@@ -217,7 +217,7 @@ fn what(names: &Names<'_>, node: u32, groups: &[Group]) -> String {
 }
 
 /// Who else refers to a node, or to one on the way to it.
-fn also(names: &Names<'_>, node: u32) -> Vec<String> {
+pub fn also(names: &Names<'_>, node: u32) -> Vec<String> {
     let snapshot = names.snapshot;
     let mut also = Vec::new();
     let mut at = node;

@@ -217,6 +217,7 @@ impl Analysis<'_> {
                 from: course.from,
                 to: course.to,
             }),
+            held_by: None,
             lives: numbers,
         }
     }

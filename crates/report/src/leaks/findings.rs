@@ -9,6 +9,7 @@ use super::rounds::NOTABLE;
 use super::survival::Survival;
 use super::verdict::Verdict;
 use crate::estimate::Estimate;
+use crate::holders::HeldBy;
 
 /// A line of code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -94,6 +95,8 @@ pub struct Finding {
     pub taken_over: Vec<Part>,
     /// The container that grows, if it is one.
     pub container: Option<Container>,
+    /// Who holds what is kept, where a snapshot says it.
+    pub held_by: Option<HeldBy>,
     #[serde(skip)]
     pub(crate) lives: Vec<u32>,
 }

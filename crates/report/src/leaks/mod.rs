@@ -13,7 +13,7 @@
 //!
 //! [`containers`] follows the size of blocks that are reallocated, [`reuse`] finds blocks that changed hands without a free,
 //! [`bound`] says how small a leak may have gone unnoticed, and [`together`] tells what several processes leak once.
-//! [`heap`] is what can be said on PyPy. docs/leaks.md explains all of it in words.
+//! [`held`] says who holds what grows. [`heap`] is what can be said on PyPy. docs/leaks.md explains all of it in words.
 
 mod analysis;
 mod bound;
@@ -24,6 +24,7 @@ mod figures;
 mod findings;
 mod growth;
 mod heap;
+mod held;
 mod parts;
 mod render;
 mod reuse;
@@ -230,6 +231,11 @@ impl Report {
                 findings.into_iter().partition(Finding::is_notable);
             findings = notable;
             undecided.extend(small.into_iter().map(Finding::after_a_longer_run));
+        }
+        analysis.hold(findings.iter_mut().chain(&mut undecided));
+        if !rounds.said {
+            let in_progress = analysis.in_progress(&mut findings);
+            undecided.extend(in_progress);
         }
         let (others, others_left_out) = analysis.others(&judged, &findings, &undecided, OTHERS);
         let unnoticed = analysis.unnoticed(&judged, &findings);

@@ -1,6 +1,6 @@
 //! The processes of a profile that has several, each as a profile of its own: what leaks is judged in each process by itself.
 
-use nthbyte_profile::event::{Collection, LostKind, Memory, Nanos};
+use nthbyte_profile::event::{Collection, LostKind, Memory, Nanos, SampleId};
 use nthbyte_profile::model::{ProcessId, Sample, Samples};
 use nthbyte_profile::{Activity, Profile};
 
@@ -10,8 +10,15 @@ use super::lost;
 /// the other tables are those of all processes. Lost events that are of no known process may have been those of any.
 pub(super) fn of(profile: &Profile) -> Vec<Profile> {
     let mut samples = vec![Samples::default(); profile.processes.len()];
+    // Snapshots refer to samples. A number in the samples of the process.
+    let has_snapshots = profile.processes.iter().any(|of| !of.snapshots.is_empty());
+    let mut numbers: Vec<SampleId> = Vec::new();
     for sample in profile.samples.iter() {
         let process = profile.process_of(sample.thread);
+        if has_snapshots {
+            let before = samples.get(process.index()).map_or(0, Samples::len);
+            numbers.push(SampleId(before as u32));
+        }
         if let Some(start) = start(profile, process) {
             samples[process.index()].push(Sample {
                 time: since(sample.time, start),
@@ -24,7 +31,7 @@ pub(super) fn of(profile: &Profile) -> Vec<Profile> {
     let unknown = lost(profile).saturating_sub(known.fold(0, u64::saturating_add));
     let processes = profile.process_ids().zip(samples);
     processes
-        .map(|(process, samples)| part(profile, process, samples, unknown))
+        .map(|(process, samples)| part(profile, process, samples, unknown, &numbers))
         .collect()
 }
 
@@ -37,7 +44,13 @@ fn since(time: Nanos, start: Nanos) -> Nanos {
     Nanos(time.0.saturating_sub(start.0))
 }
 
-fn part(profile: &Profile, id: ProcessId, samples: Samples, unknown: u64) -> Profile {
+fn part(
+    profile: &Profile,
+    id: ProcessId,
+    samples: Samples,
+    unknown: u64,
+    numbers: &[SampleId],
+) -> Profile {
     let process = &profile.processes[id.index()];
     let collections = profile.collections.iter();
     let own = collections.filter(|collection| profile.process_of(collection.thread) == id);
@@ -49,6 +62,11 @@ fn part(profile: &Profile, id: ProcessId, samples: Samples, unknown: u64) -> Pro
             ..*activity
         };
         only.activity = process.activity.iter().map(since_start).collect();
+        only.snapshots.clone_from(&process.snapshots);
+        for snapshot in &mut only.snapshots {
+            snapshot.time = since(snapshot.time, process.start);
+            snapshot.renumber(|of| numbers.get(of.0 as usize).copied());
+        }
     }
     part.sources.clone_from(&profile.sources);
     part.samplings.clone_from(&profile.samplings);

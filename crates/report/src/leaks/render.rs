@@ -106,16 +106,23 @@ impl Report {
         if let Some(heap) = &self.heap {
             wrap(text, &heap.sentence(self.repeats), width);
         }
-        let (grew, may): (Vec<_>, Vec<_>) = self
+        let (progress, rest): (Vec<_>, Vec<_>) = self
             .undecided
             .iter()
+            .partition(|one| one.verdict == Verdict::InProgress);
+        let (grew, may): (Vec<_>, Vec<_>) = rest
+            .into_iter()
             .partition(|one| one.verdict == Verdict::Grew);
         let heading = match self.heap {
             None if self.repeats == Repeats::Rounds => "May leak:",
             None => "May have grown; there is too little data to be sure:",
             Some(_) => "Allocates objects that survive, steadily until the end:",
         };
-        for (heading, findings) in [("Grew while it ran:", grew), (heading, may)] {
+        for (heading, findings) in [
+            ("Grew while it ran:", grew),
+            ("Work in progress: only running calls hold it:", progress),
+            (heading, may),
+        ] {
             if findings.is_empty() {
                 continue;
             }
@@ -223,6 +230,9 @@ impl Report {
             ),
             Some(_) => String::new(),
         };
+        if let Some(held) = &finding.held_by {
+            say(held.line());
+        }
         say(format!(
             "{} · {kept} of what is allocated here outlives half of the run · {samples}{chance}",
             types.join(", ")
@@ -288,7 +298,7 @@ impl Report {
         let reused = ": CPython keeps freed blocks of these types for later use, so these may be such a stock, or belong to another line now";
         let otherwise = match finding.verdict {
             Verdict::Reused => reused.to_owned(),
-            Verdict::Grew => format!(", {}", self.growth(finding)),
+            Verdict::Grew | Verdict::InProgress => format!(", {}", self.growth(finding)),
             _ => String::new(),
         };
         let more = finding.more_minutes.map_or(otherwise, |minutes| {
@@ -313,6 +323,10 @@ impl Report {
             name(&finding.place),
             text::bytes(finding.held.estimate)
         );
+        let line = match &finding.held_by {
+            Some(held) => format!("{line}; {}", held.line()),
+            None => line,
+        };
         indented(text, &line, width);
     }
 }
@@ -368,6 +382,7 @@ fn why(verdict: Verdict) -> &'static str {
         | Verdict::Grew
         | Verdict::NotEnoughData
         | Verdict::Suspect
+        | Verdict::InProgress
         | Verdict::Reused => "has levelled off",
     }
 }

@@ -294,6 +294,7 @@ mod tests {
             parts: Vec::new(),
             taken_over: Vec::new(),
             container: None,
+            held_by: None,
             lives: Vec::new(),
         }
     }

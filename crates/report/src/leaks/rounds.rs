@@ -70,7 +70,7 @@ pub(crate) struct Rounds {
     pub(crate) repeats: Repeats,
     /// The part of the time after start-up in which the program waited, without that in which it was ready to run.
     pub(crate) waited: Option<f64>,
-    said: bool,
+    pub(super) said: bool,
 }
 
 impl Rounds {
@@ -113,7 +113,7 @@ impl Analysis<'_> {
 
     /// Whether all that the finding's threads allocate while it grows is allocated in one call of its function, as far as can be
     /// seen: a sample elsewhere shows that it has returned.
-    fn is_in_one_call(&self, finding: &Finding) -> bool {
+    pub(super) fn is_in_one_call(&self, finding: &Finding) -> bool {
         let (profile, frames) = (self.profile, &self.sites.frames);
         let (samples, closing) = (&profile.samples, self.closing);
         let group = |frame: u32| {

@@ -66,6 +66,8 @@ pub enum Verdict {
     /// They grow, but CPython keeps blocks of such objects for reuse: the blocks may be in a free
     /// list, or another line may use them now.
     Reused,
+    /// They grow, but only the variables of running calls hold them, which will return.
+    InProgress,
     /// Old objects of this site grow steadily; whether they are freed later is not recorded (PyPy).
     Suspect,
     /// They grow, but more and more slowly.
