@@ -115,15 +115,15 @@ impl HeldBy {
 /// The snapshots of a profile of one process.
 pub(crate) struct Keepers<'a> {
     profile: &'a Profile,
-    taken: Vec<Taken<'a>>,
+    taken: Vec<OfSnapshot<'a>>,
 }
 
-struct Taken<'a> {
+struct OfSnapshot<'a> {
     snapshot: &'a Snapshot,
     amounts: OnceCell<Amounts>,
 }
 
-impl Taken<'_> {
+impl OfSnapshot<'_> {
     fn amounts(&self, profile: &Profile) -> &Amounts {
         self.amounts
             .get_or_init(|| Amounts::of(profile, self.snapshot))
@@ -133,9 +133,9 @@ impl Taken<'_> {
 impl<'a> Keepers<'a> {
     pub(crate) fn of(profile: &'a Profile) -> Self {
         let all = profile.processes.iter().flat_map(|of| &of.snapshots);
-        let mut taken: Vec<Taken<'_>> = all
+        let mut taken: Vec<OfSnapshot<'_>> = all
             .filter(|one| !matches!(one.outcome, Outcome::NotTaken(_)))
-            .map(|snapshot| Taken {
+            .map(|snapshot| OfSnapshot {
                 snapshot,
                 amounts: OnceCell::new(),
             })
@@ -151,7 +151,7 @@ impl<'a> Keepers<'a> {
 
     /// Who holds most of these samples; `None` if no snapshot says it.
     pub(crate) fn holder(&self, of: &HashSet<SampleId, RandomState>) -> Option<HeldBy> {
-        let known = |one: &Taken<'_>| {
+        let known = |one: &OfSnapshot<'_>| {
             let recorded = one.snapshot.samples.iter().filter_map(|held| held.recorded);
             recorded.filter(|sample| of.contains(sample)).count()
         };
@@ -193,7 +193,7 @@ impl<'a> Keepers<'a> {
     }
 
     /// The same object in the earliest snapshot that can say something of its growth.
-    fn since(&self, now: &Taken<'_>, node: u32, path: &str) -> Option<Since> {
+    fn since(&self, now: &OfSnapshot<'_>, node: u32, path: &str) -> Option<Since> {
         let time = now.snapshot.time.0 as f64;
         let (from, until) = (EARLIER.0 * time, EARLIER.1 * time);
         let earlier = self.taken.iter().filter(|one| {
@@ -218,7 +218,7 @@ impl<'a> Keepers<'a> {
             let Some(then) = (1..=one.snapshot.nodes.len() as u32).find(is_same) else {
                 continue;
             };
-            let at = |one: &Taken<'_>, node: u32| {
+            let at = |one: &OfSnapshot<'_>, node: u32| {
                 let amounts = one.amounts(self.profile);
                 amounts.estimate(&amounts.below[node as usize])
             };
