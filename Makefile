@@ -17,7 +17,7 @@ SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.s
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
 .PHONY: all demo demo-installed wheels try-wheels release test test-all check-rustfmt check-clippy check-rustdoc test-rust test-nursery check-aarch64 check-threads check-ruff check-mypy check-structure \
-        test-structure test-cpython test-integrations test-emulated test-formats test-native test-processes test-pypy test-soak test-compatibility test-build \
+        test-structure test-cpython test-integrations test-emulated test-formats test-native test-rpython test-processes test-pypy test-soak test-compatibility test-build \
         test-page test-bench test-experiments soak compatibility compatibility-programs system interpreters lock bench count leaks leaks-peers docs docs-outputs \
         check-docs test-guide test-tutorials clean
 
@@ -212,6 +212,14 @@ build/labels/ready: tests/labels/requirements.txt
 	$(PYTHON) -m venv build/labels
 	build/labels/bin/python -m pip install --quiet --disable-pip-version-check -r tests/labels/requirements.txt
 	touch $@
+
+# The translated programs of tests/rpython, if there is a Python 2.7; otherwise their tests are skipped.
+build/rpython/ready: tests/rpython/translate.py tests/rpython/requirements.txt $(wildcard tests/rpython/programs/*.py) | .venv/ready
+	$(BIN)/python tests/rpython/translate.py build/rpython
+	mkdir -p $(@D) && touch $@
+
+test-rpython: all build/site/installed build/rpython/ready
+	$(BIN)/python -m pytest tests/rpython
 
 test-native: all build/site/installed build/native/ready
 	$(BIN)/python -m pytest tests/native

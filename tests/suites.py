@@ -57,6 +57,7 @@ SUITES = (
     Suite("pytest formats", "test-formats", needs="build"),
     Suite("pytest processes", "test-processes", needs="build"),
     Suite("pytest native", "test-native", needs="build"),
+    Suite("RPython", "test-rpython", needs="build", only_in_all=True),
     Suite("emulated", "test-emulated", needs="build", only_in_all=True),
     Suite("compatibility", "test-compatibility", needs="build"),
     # Those of one core begin in this order beside `cargo test`, the longest first.

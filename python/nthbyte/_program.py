@@ -17,6 +17,7 @@ from nthbyte._command_line import HEAD, Program, fail, is_python_script
 from nthbyte._family import is_interpreter
 from nthbyte._options import OPTIONS
 from nthbyte._session import as_text, configure
+from nthbyte._size import CONSTANT_PERIOD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _VARIABLE = b"NTHBYTE_PROGRAM"
 
 # The options that have a meaning for a program without Python. The first group is that of a session's settings.
 _SETTINGS = ("force", "every", "seed")
-_OTHERS = ("output", "quiet", "native", "native_frames")
+_OTHERS = ("output", "quiet", "native", "native_frames", "fixed")
 
 # Of an ELF file: the kinds of programs that processors run (e_machine), and of segments (p_type).
 _X86_64 = 62
@@ -68,6 +69,8 @@ def execute(program: Program, options: dict[str, Any]) -> NoReturn:
     settings = {**defaults, **{name: options[name] for name in _SETTINGS}}
     try:
         config: dict[str, Any] = {**configure(output, settings, program.command_line)}
+        if options["fixed"]:
+            _fix_distances(config, options)
         check(path)
         libraries = _libraries()
     except ValueError as error:
@@ -87,6 +90,18 @@ def execute(program: Program, options: dict[str, Any]) -> NoReturn:
     except OSError as error:
         missing = error.errno == errno.ENOENT and os.path.exists(path)
         fail(f"cannot run {path}: {'its dynamic linker is missing' if missing else error.strerror}", 1)
+
+
+def _fix_distances(config: dict[str, Any], options: dict[str, Any]) -> None:
+    """Makes the distances equal, for a translated RPython program: which one is, its agent finds out.
+
+    The check of options knows only what this Python has. Raises ValueError if other options exclude it.
+    """
+    if options["every"] is None:
+        config.update(auto=False, period=CONSTANT_PERIOD)
+    if config["auto"] or config["distances"] != "exponential":
+        raise ValueError("--fixed needs a period: give a size of 64 bytes or more with --every")
+    config["distances"] = "fixed"
 
 
 def check(path: str) -> None:

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use nthbyte_profile::Method;
-use nthbyte_profile::event::NodeId;
+use nthbyte_profile::event::{NodeId, ThreadId};
 use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
 use nthbyte_session::native::Placed;
 use nthbyte_session::{Config, Host, Outcome, Recording, Session, native, termination};
@@ -31,6 +31,8 @@ pub const ENDING_SIGNALS: [i32; 2] = [libc::SIGINT, libc::SIGHUP];
 pub struct Sampling {
     /// What the profile says of it.
     pub method: Method,
+    /// The method by which objects of the program are sampled besides, and the program's language; `None` if none are.
+    pub objects: Option<(Method, &'static str)>,
     /// Begins to know the modules: a function of `nthbyte-unwind`.
     pub know_modules: fn(&Session) -> bool,
     /// Begins to sample for the session, with this seed. Returns false if that is not possible.
@@ -75,11 +77,16 @@ pub fn is_running() -> bool {
     running().is_none_or(|running| running.is_some())
 }
 
-/// Starts the session, if none is running.
+/// Starts the session, if none is running. `more_notes` are sentences for the profile's reader.
 ///
 /// # Errors
 /// One line that says what prevents it.
-pub fn begin<H: Host>(config: &Config, host: &'static H, sampling: Sampling) -> Result<(), String> {
+pub fn begin<H: Host>(
+    config: &Config,
+    host: &'static H,
+    sampling: Sampling,
+    more_notes: Vec<String>,
+) -> Result<(), String> {
     let mut running = running().ok_or("another thread is starting or stopping a session")?;
     if running.is_some() {
         return Err(RUNNING_ALREADY.to_owned());
@@ -89,11 +96,21 @@ pub fn begin<H: Host>(config: &Config, host: &'static H, sampling: Sampling) -> 
     if !nthbyte_unwind::is_possible() {
         notes.push(format!("there are no stacks: {READS_ARE_FORBIDDEN}"));
     }
-    let mut meta = config.meta(sampling.method, seed, notes);
-    meta.interpreter = c_library();
+    notes.extend(more_notes);
+    let mut meta = config.meta(
+        sampling
+            .objects
+            .map_or(sampling.method, |(method, _)| method),
+        seed,
+        notes,
+    );
     native::add_sources(&mut meta, sampling.method, config.native_period());
-    // There is no interpreter with a heap.
-    meta.sources.remove(0);
+    meta.interpreter = c_library();
+    match sampling.objects {
+        Some((_, language)) => meta.interpreter = format!("{language}, {}", meta.interpreter),
+        // There is no heap of objects.
+        None => _ = meta.sources.remove(0),
+    }
     let session = Session::start(config, meta, host)?;
     (sampling.know_modules)(&session);
     PROCESS.store(std::process::id(), Relaxed);
@@ -156,12 +173,27 @@ fn c_library() -> String {
     format!("glibc {}", version.to_string_lossy())
 }
 
+/// The calling thread and its stack, as far as its modules are known now. `None` if there is no room to record them.
+pub fn place_now(recording: &mut Recording<'_>) -> Option<(ThreadId, NodeId)> {
+    let thread = calling_thread(recording)?;
+    // SAFETY: there is a recording, and this is the only use of the unwinder in this thread.
+    let Some(unwinder) = (unsafe { nthbyte_unwind::unwinder() }) else {
+        return Some((thread, NodeId::ROOT));
+    };
+    unwinder.walk(recording.epoch());
+    Some((thread, unwinder.stack(recording)?))
+}
+
+fn calling_thread(recording: &mut Recording<'_>) -> Option<ThreadId> {
+    // SAFETY: no preconditions.
+    let os_id = u64::from(unsafe { libc::gettid() }.cast_unsigned());
+    recording.thread_named_by_system(os_id)
+}
+
 /// The calling thread and its stack, without the frames at the inner end whose part of the stack begins at the address
 /// `inside` or below. `None` if there is no room to record them.
 pub fn place(recording: &mut Recording<'_>, inside: usize) -> Option<Placed> {
-    // SAFETY: no preconditions.
-    let os_id = u64::from(unsafe { libc::gettid() }.cast_unsigned());
-    let thread = recording.thread_named_by_system(os_id)?;
+    let thread = calling_thread(recording)?;
     // SAFETY: there is a recording, and this is the only use of the unwinder in this thread.
     let Some(unwinder) = (unsafe { nthbyte_unwind::unwinder() }) else {
         return Some(Placed::Now(thread, NodeId::ROOT));

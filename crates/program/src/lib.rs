@@ -6,6 +6,7 @@
 //! ```text
 //! nthbyte run ─ exec, LD_PRELOAD, NTHBYTE_PROGRAM ─▶ start: environment ─▶ agent: Session, native::connect
 //! malloc ─ libnthbyte_native.so, at a sample point ─▶ agent: place ─▶ unwind: the stack
+//! object of an RPython program ─ its own check, at a sample point ─▶ objects ─▶ unwind: the stack
 //! exit ─▶ start: the end ─▶ agent ─▶ one line on stderr          _exit, SIGTERM ─▶ the writer thread completes
 //! ```
 //!
@@ -27,6 +28,7 @@
 //! start     what the dynamic linker calls: before main, and at exit; the functions `_exit` and `_Exit`
 //! settings  the session's settings, taken out of the environment
 //! agent     the session, by the library for native memory
+//! objects   samples of a translated RPython program's objects, in its nursery
 //! end_line  the line on stderr when the program has ended
 //! ```
 
@@ -37,6 +39,7 @@ nthbyte_host::agent_allocator!();
 
 mod agent;
 mod end_line;
+mod objects;
 mod settings;
 #[cfg(not(test))]
 mod start;

@@ -9,9 +9,9 @@ use nthbyte_process::main_thread;
 use nthbyte_profile::claim::{Claim, Replaced};
 use nthbyte_session::{Outcome, guarded};
 
-use crate::agent;
 use crate::end_line::{EndLine, explain};
 use crate::settings::{self, Settings};
+use crate::{agent, objects};
 
 /// Called before `main`, after the initialisers of the libraries that this one needs.
 #[used]
@@ -72,9 +72,14 @@ fn start(settings: &Settings) -> Result<(), String> {
     if !settings.quiet {
         config.line_at_signal = line.at_signal();
     }
-    if let Err(problem) = agent::begin(&config) {
-        claim.withdraw();
-        return Err(problem);
+    match agent::begin(&config) {
+        Ok(None) => {}
+        Ok(Some(problem)) if settings.quiet => drop(problem),
+        Ok(Some(problem)) => explain(&problem),
+        Err(problem) => {
+            claim.withdraw();
+            return Err(problem);
+        }
     }
     claim.confirm();
     if !settings.quiet {
@@ -89,6 +94,7 @@ fn start(settings: &Settings) -> Result<(), String> {
 extern "C" fn in_child() {
     uncancelled(|| {
         nthbyte_process::begin_in_child();
+        objects::begin_in_child();
         main_thread::watch_in_child();
         if let Some(line) = LINE.get() {
             line.forget_in_child();

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use crate::binary::{LARGE_OBJECT, thread_pointer};
+use nthbyte_rpython::binary::{LARGE_OBJECT, thread_pointer};
 
 /// The thread (its thread pointer) that has set a trap; 0 if no trap is set.
 static THREAD: AtomicUsize = AtomicUsize::new(0);

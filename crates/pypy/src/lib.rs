@@ -39,12 +39,11 @@
 //! types        names of types
 //! labels       what each thread works on, as Python tells it
 //! gil_trap     a way to get the interpreter's lock
-//! binary       the interpreter's machine code: everything that depends on the processor
 //! bounded_lock a lock for which no thread waits for long
 //! gc_hooks     a sample at every k-th minor collection, which PyPy reports
 //! ```
 //!
-//! Imports have one direction: `control → collector → stacks, types → gil_trap → binary`, and `control → gc_hooks`. For
+//! Imports have one direction: `control → collector → stacks, types → gil_trap`, and `control → gc_hooks`. For
 //! example, `control` passes the names of threads as an argument; no module below reads them from `control`.
 //!
 //! All code inside the collector's functions runs with the interpreter's lock held. So there is one engine, without
@@ -54,7 +53,6 @@ nthbyte_host::agent_allocator!();
 
 pub mod gc_hooks;
 
-mod binary;
 mod collector;
 mod control;
 mod gil_trap;

@@ -66,6 +66,18 @@ pub fn record_now() -> Option<Recording<'static>> {
     is_ours.then(|| begin_with_lock(slot, None)).flatten()
 }
 
+/// Begins a recording in the running session of this process, as [`Session::record`](crate::Session::record) does, for code
+/// that has no [`Session`](crate::Session).
+#[must_use]
+pub fn record_for(kind: LostKind) -> Option<Recording<'static>> {
+    let slot = registry::slots().find(|slot| slot.is_running())?;
+    if !slot.lock.acquire() {
+        slot.lost.add(kind, 1);
+        return None;
+    }
+    begin_with_lock(slot, Some(kind))
+}
+
 /// Decides about the periods of the session where no sample does that: see [`crate::pace`]. The writer thread calls it.
 pub(crate) fn decide_if_idle() {
     let is_idle = |slot: &&Slot| slot.is_running() && slot.spent.is_idle(slot.clock().now());

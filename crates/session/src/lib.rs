@@ -114,7 +114,7 @@ mod writer;
 #[cfg(test)]
 nthbyte_host::agent_allocator!();
 
-pub use begin::{flush, is_recording_here, let_writer_run, record_now, wait_for_room};
+pub use begin::{flush, is_recording_here, let_writer_run, record_for, record_now, wait_for_room};
 pub use claims::{claim, settle};
 pub use clock::Clock;
 pub use config::Config;

@@ -28,23 +28,40 @@ pub(crate) fn read() -> Vec<Mapping> {
 
 fn parse(text: &[u8]) -> Vec<Mapping> {
     let mut all: Vec<Mapping> = Vec::new();
+    // Where the code ends that follows the last mapping.
+    let mut copied_until = 0;
     for line in text.split(|&byte| byte == b'\n') {
         let Some(mapping) = line_of_code(line) else {
+            let end = all
+                .last()
+                .map_or(0, |last| last.range.end.max(copied_until));
+            if let Some(copied) = copied_code(line).filter(|copied| copied.start == end) {
+                copied_until = copied.end;
+            }
             continue;
         };
-        // A different setting of some pages, such as a huge page, divides a mapping in two.
+        // A different setting of some pages, such as a huge page, divides a mapping in two. So does a page of code that was
+        // copied, and changed for a hook.
         match all.last_mut() {
-            Some(last) if continues(last, &mapping) => last.range.end = mapping.range.end,
+            Some(last) if continues(last, &mapping, copied_until) => {
+                last.range.end = mapping.range.end;
+            }
             _ => all.push(mapping),
         }
     }
     all
 }
 
-fn continues(last: &Mapping, next: &Mapping) -> bool {
-    last.range.end == next.range.start
+fn continues(last: &Mapping, next: &Mapping, copied_until: usize) -> bool {
+    (last.range.end == next.range.start || copied_until == next.range.start)
         && last.file == next.file
-        && last.offset + last.range.len() as u64 == next.offset
+        && last.offset + (next.range.start - last.range.start) as u64 == next.offset
+}
+
+/// The addresses of a line of code that is in no file and cannot be written to.
+fn copied_code(line: &[u8]) -> Option<Range<usize>> {
+    let line = MapsLine::parse(line)?;
+    (line.path.is_empty() && line.rights[..3] == *b"r-x").then_some(line.range)
 }
 
 /// Parses a line. `None` if it is not of code in a file or of the kernel's.
@@ -69,10 +86,16 @@ mod tests {
 
     #[test]
     fn code_of_files_is_found_and_joined() {
-        let text = b"1000-3000 r--p 00000000 08:01 5   /lib/a b\n\
+        let text = b"0800-0900 r-xp 00000000 00:00 0\n\
+              1000-3000 r--p 00000000 08:01 5   /lib/a b\n\
               3000-4000 r-xp 00002000 08:01 5      /lib/a b\n\
               4000-6000 r-xp 00003000 08:01 5      /lib/a b\n\
               6000-7000 r-xp 00003000 08:01 6      /lib/c (deleted)\n\
+              7000-7800 r-xp 00000000 00:00 0\n\
+              7800-7900 r-xp 00000000 00:00 0\n\
+              7900-7a00 r-xp 00004900 08:01 6      /lib/c (deleted)\n\
+              7a00-7b00 rwxp 00000000 00:00 0\n\
+              7b00-7c00 r-xp 00004b00 08:01 6      /lib/c (deleted)\n\
               8000-9000 rwxp 00000000 00:00 0\n\
               a000-b000 r-xp 00000000 00:00 0      [vdso]\n\
               c000-d000 --xp 00000000 00:00 0      [vsyscall]\n\
@@ -88,7 +111,8 @@ mod tests {
             found,
             [
                 expected(0x3000..0x6000, 0x2000, "08:01 5", "/lib/a b"),
-                expected(0x6000..0x7000, 0x3000, "08:01 6", "/lib/c (deleted)"),
+                expected(0x6000..0x7a00, 0x3000, "08:01 6", "/lib/c (deleted)"),
+                expected(0x7b00..0x7c00, 0x4b00, "08:01 6", "/lib/c (deleted)"),
                 expected(0xa000..0xb000, 0, "00:00 0", "[vdso]"),
             ]
         );

@@ -23,6 +23,7 @@ const FIRST_AUTO_PERIOD: u64 = nthbyte_session::pace::SHORTEST_NATIVE_PERIOD;
 
 const SAMPLING: Sampling = Sampling {
     method: Method::GlobalAllocator,
+    objects: None,
     know_modules: nthbyte_unwind::begin_in_program,
     begin,
     end: || native::end(sampler::end),
@@ -55,7 +56,7 @@ pub(crate) fn start(options: Options) -> io::Result<PathBuf> {
         let path = claim.path().to_owned();
         config.output.clone_from(&path);
         config.claimed = true;
-        match nthbyte_process::begin(&config, &Program, SAMPLING) {
+        match nthbyte_process::begin(&config, &Program, SAMPLING, Vec::new()) {
             Ok(()) => {
                 claim.confirm();
                 watch();

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use nthbyte_profile::event::{LostKind, Nanos};
 
-use super::majors::{Majors, State};
-use super::nursery::Nursery;
 use super::sampling::{Remains, Sampling};
 use super::statistics::Statistics;
-use crate::binary::Redirect;
 use crate::stacks::Vmprof;
 use crate::types::Types;
+use nthbyte_rpython::Nursery;
+use nthbyte_rpython::binary::Redirect;
+use nthbyte_rpython::majors::{Majors, State};
 use nthbyte_session::{Mark, Recording, Session, forks, guarded};
 
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());

@@ -4,9 +4,9 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::engine::Engine;
-use super::majors::Majors;
-use super::nursery::Verdict;
 use crate::stacks::Work;
+use nthbyte_rpython::Majors;
+use nthbyte_rpython::Verdict;
 
 type Reserve = unsafe extern "C" fn(*mut c_void, usize) -> usize;
 type Minor = unsafe extern "C" fn(*mut c_void);

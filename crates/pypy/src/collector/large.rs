@@ -27,7 +27,7 @@ pub fn find_sites(allocate: impl Fn(usize)) -> Result<&'static [usize], String> 
     }
 }
 
-/// Replaces a redirected `malloc`, for requests of [`LARGE_OBJECT`](crate::binary::LARGE_OBJECT) bytes or more. `site`
+/// Replaces a redirected `malloc`, for requests of [`LARGE_OBJECT`](nthbyte_rpython::binary::LARGE_OBJECT) bytes or more. `site`
 /// is the return address of the call.
 ///
 /// # Safety
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn malloc_hook(size: usize, site: usize) -> *mut c_void {
     block
 }
 
-/// Replaces a redirected `calloc`, for requests of [`LARGE_OBJECT`](crate::binary::LARGE_OBJECT) bytes or more. `site`
+/// Replaces a redirected `calloc`, for requests of [`LARGE_OBJECT`](nthbyte_rpython::binary::LARGE_OBJECT) bytes or more. `site`
 /// is the return address of the call.
 ///
 /// # Safety

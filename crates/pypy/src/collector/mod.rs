@@ -1,27 +1,19 @@
 //! What happens at a sample and at a collection.
 //!
 //! ```text
-//! nursery      the value of `nursery_top`, so that the next sample point is not missed
 //! engine       the part of a session inside the collector; the interpreter's lock protects it
 //! sampling     takes samples, and finishes them after a collection
 //! hooks        the functions that take the place of the collector's
 //! large        large objects, which come from `malloc`
-//! pending      sampled objects until the next minor collection
-//! majors       the steps of major collections
 //! accounts     the last totals, for the writer thread
 //! totals       finds the collector's memory totals
 //! statistics   records memory totals at intervals
-//! backlog      events that wait for room in the ring
 //! ```
 
 pub mod accounts;
-mod backlog;
 mod engine;
 mod hooks;
 mod large;
-mod majors;
-mod nursery;
-mod pending;
 mod sampling;
 mod statistics;
 mod totals;
@@ -29,8 +21,6 @@ mod totals;
 pub use engine::Engine;
 pub use hooks::HookedFunction;
 pub use large::{calloc_hook, find_sites, free_hook, malloc_hook};
-pub use majors::Majors;
-pub use nursery::Nursery;
 pub use sampling::Remains;
 pub use statistics::Statistics;
 pub use totals::{ReportedTotals, found as found_totals, observe as observe_totals};

@@ -7,15 +7,15 @@ use nthbyte_profile::event::{
 };
 use nthbyte_sampling::Period;
 
-use super::backlog::{Backlog, Finished};
-use super::majors::{Majors, State};
-use super::nursery::Nursery;
-use super::pending::PendingSample;
 use super::statistics::Statistics;
-use crate::binary::Redirect;
 use crate::labels;
 use crate::stacks::{Stacks, Vmprof};
 use crate::types::{Recent, Types};
+use nthbyte_rpython::Nursery;
+use nthbyte_rpython::PendingSample;
+use nthbyte_rpython::backlog::{Backlog, Finished, TypeIds, drain};
+use nthbyte_rpython::binary::Redirect;
+use nthbyte_rpython::majors::{Majors, State};
 use nthbyte_session::{Mark, PerEpoch, Recording, Session};
 
 /// If more samples than this are pending, they are recorded before the next minor collection. Then it is not known
@@ -164,7 +164,15 @@ impl Sampling {
             let epoch = recording.epoch();
             drop(recording);
             let backlog = &mut self.profile.of(epoch).backlog;
-            backlog.drain(session, &mut self.types);
+            let types = &mut self.types;
+            let left = drain(
+                || session.record(LostKind::Other),
+                |recording| {
+                    backlog.catch_up(recording, types);
+                    backlog.len()
+                },
+            );
+            session.lost(LostKind::Allocations, left as u64);
         }
         if let Some(mut recording) = session.record(LostKind::Other) {
             self.statistics.become_due();

@@ -124,7 +124,7 @@ impl Statistics {
     }
 
     /// Records memory totals, if the last record is old enough. `is_sweeping`: see
-    /// [`Majors::is_sweeping`](super::majors::Majors::is_sweeping); `None` if it is not known.
+    /// [`Majors::is_sweeping`](nthbyte_rpython::Majors::is_sweeping); `None` if it is not known.
     pub fn memory(
         &mut self,
         recording: &mut Recording<'_>,

@@ -20,12 +20,12 @@ use nthbyte_host::process::CachedProbe;
 use nthbyte_session::{Config, copy_text, native};
 
 use super::{preparation, python};
-use crate::binary::{self, Collector, Library};
 use crate::collector::{Engine, ReportedTotals, found_totals, observe_totals};
 use crate::stacks::{DESCRIPTOR, Vmprof, take_over, ticks};
 use crate::types::{ProbeInstance, Types};
 use crate::{gc_hooks, labels};
 use flate2::bufread::ZlibDecoder;
+use nthbyte_rpython::binary::{self, Collector, Library};
 
 /// Whether the collector can be hooked on this processor. If not, all sessions use `gc.hooks`.
 #[unsafe(no_mangle)]

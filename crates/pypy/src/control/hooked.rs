@@ -12,14 +12,14 @@ use nthbyte_session::{
 };
 
 use super::python::{self, Settings, Wanted, allocate};
-use crate::binary::{CallSite, Collector, Detour, Library, MemoryMap, Redirect, entry};
 use crate::collector::{
-    Engine, HookedFunction, Majors, Nursery, Remains, Statistics, calloc_hook, find_sites,
-    free_hook, malloc_hook,
+    Engine, HookedFunction, Remains, Statistics, calloc_hook, find_sites, free_hook, malloc_hook,
 };
 use crate::gil_trap::GilTrap;
 use crate::host::HOST;
 use crate::stacks::{FrameList, Vmprof, forget_names, native as native_stacks, ticks};
+use nthbyte_rpython::binary::{CallSite, Collector, Detour, Library, MemoryMap, Redirect, entry};
+use nthbyte_rpython::{Majors, Nursery};
 
 /// The search refuses a larger nursery.
 const LARGEST_NURSERY: usize = 1 << 32;

@@ -7,10 +7,10 @@ use std::ffi::c_int;
 use nthbyte_host::BoundedLock;
 use nthbyte_session::RUNNING_ALREADY;
 
-use crate::binary::{Library, MemoryMap, Redirect};
 use crate::stacks::{
     Action, DESCRIPTOR, Vmprof, changes_here, lseek_hook, mmap_hook, setitimer_hook, write_hook,
 };
+use nthbyte_rpython::binary::{Library, MemoryMap, Redirect};
 
 /// The redirected imports.
 struct Preparation {

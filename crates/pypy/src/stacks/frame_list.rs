@@ -20,7 +20,7 @@ use nthbyte_session::KeyMap;
 use super::handler::Substitute;
 use super::links::{OwnList, Step, StepKind, links, read, word_at};
 use super::record::{CODE_TAG, RawFrame};
-use crate::binary::thread_pointer;
+use nthbyte_rpython::binary::thread_pointer;
 
 /// A record with fewer frames holds the whole stack. In a longer record the last frames may be
 /// missing.

@@ -11,7 +11,7 @@ use super::record::{
     BUFFER, BUFFERS, LONGEST_RECORD, MARKER_STACKTRACE, MARKER_TRAILER, RawFrame, SHORTEST_RECORD,
     TRAILER, decode,
 };
-use crate::binary::thread_pointer;
+use nthbyte_rpython::binary::thread_pointer;
 
 /// Number of immediate retries of a thread that cannot begin a walk.
 const SPINS: u32 = 2000;

@@ -10,7 +10,7 @@
 use std::num::NonZeroU64;
 
 use super::record::{CODE_TAG, JITTED_TAG, RawFrame};
-use crate::binary::thread_pointer;
+use nthbyte_rpython::binary::thread_pointer;
 
 /// All kinds in a list are smaller than this.
 pub const KINDS: usize = 7;

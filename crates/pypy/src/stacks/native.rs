@@ -24,8 +24,8 @@ use super::handler::{Work, walk_here};
 use super::links::Link;
 use super::record::RawFrame;
 use super::tree::node_of_frames;
-use crate::binary::{Library, WORDS, count_of_ignoring, is_collectors};
 use crate::gil_trap::GilTrap;
+use nthbyte_rpython::binary::{Library, WORDS, count_of_ignoring, is_collectors};
 
 /// PyPy's code, from the first session on.
 static CODE: OnceLock<&[u8]> = OnceLock::new();

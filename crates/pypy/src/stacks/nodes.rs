@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use nthbyte_profile::event::NodeId;
 
 use super::links::Step;
-use crate::binary::prefetch;
+use nthbyte_rpython::binary::prefetch;
 
 /// A power of two.
 const SETS: usize = 256;

@@ -16,7 +16,7 @@ use nthbyte_session::{Rate, Recording, timers};
 use super::handler::{NAPS_OF_A_TICK, RECORD_TAKEN, WALKING, Walk, Work, done, walk};
 use super::record::{RawFrame, decode};
 use super::tree::node_of_frames;
-use crate::binary::thread_pointer;
+use nthbyte_rpython::binary::thread_pointer;
 
 /// The stack that a walk needs, and that a tick without one needs, in bytes.
 const ROOM_TO_WALK: usize = 5632;

@@ -17,7 +17,7 @@ use nthbyte_session::KeyMap;
 /// Number of words that are searched for a field in an object. A class has about ninety words.
 const WORDS: usize = 24;
 const CLASS_WORDS: usize = 160;
-/// The header of an object that was moved; see `collector/pending.rs`.
+/// The header of an object that was moved; see `nthbyte_rpython::pending`.
 const FORWARDED: i64 = -42;
 /// The longest name that is read, in bytes, and the largest number of classes whose names are kept.
 const LONGEST_NAME: usize = 1000;

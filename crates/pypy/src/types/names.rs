@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use nthbyte_host::process::CachedProbe;
 use nthbyte_profile::event::{TypeId, TypeName};
+use nthbyte_rpython::backlog::TypeIds;
 use nthbyte_session::Recording;
 
 use super::classes::{Classes, Known, Recent};
@@ -121,10 +122,12 @@ impl Types {
         // SAFETY: the caller's promise.
         unsafe { self.classes.as_mut()?.of(number, instance, recent) }
     }
+}
 
+impl TypeIds for Types {
     /// The profile's number of a type, or of an instance's class. A number that is not a type gives
     /// "not known".
-    pub fn id(&mut self, recording: &mut Recording<'_>, number: u32, class: Option<u32>) -> TypeId {
+    fn id(&mut self, recording: &mut Recording<'_>, number: u32, class: Option<u32>) -> TypeId {
         // The class is in the upper half and the type in the lower half; class 0 means none.
         let key = class.map_or(0, |class| u64::from(class) + 1) << 32 | u64::from(number);
         if let Some(known) = recording.known_type(key) {

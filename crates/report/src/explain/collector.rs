@@ -100,7 +100,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     if part >= SMALL {
         feeds(facts, &mut answer);
     }
-    if part >= LARGE && !facts.profile.meta.interpreter.starts_with("PyPy") {
+    if part >= LARGE && facts.profile.meta.interpreter.starts_with("CPython") {
         answer.say(
             "What stays is left out of its work by gc.freeze(); gc.set_threshold() makes it run less often."
                 .to_owned(),

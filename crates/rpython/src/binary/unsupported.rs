@@ -22,6 +22,30 @@ pub mod search {
     }
 }
 
+pub mod few_sites {
+    //! No collector is found.
+
+    pub use super::search::search;
+}
+
+pub mod nursery_setters {
+    //! Nothing is read from code on this processor.
+
+    use crate::binary::function_table::FunctionTable;
+    use crate::binary::incminimark::Collector;
+
+    /// None are known.
+    #[must_use]
+    pub const fn nursery_setters(
+        _: &[u8],
+        _: usize,
+        _: &Collector,
+        _: &FunctionTable,
+    ) -> Vec<usize> {
+        Vec::new()
+    }
+}
+
 pub mod collector_memory {
     //! No call is known.
 

@@ -44,7 +44,7 @@ const LEAD: u32 = 5;
 /// Bytes of code before a slow path that are searched for the fields' offsets.
 const AROUND: usize = 600;
 /// Bytes before and after the comparison that are searched for the store.
-const CLOSE_BY: usize = 24;
+pub(super) const CLOSE_BY: usize = 24;
 
 /// Searches `code`, which is mapped at `text`. The collector's struct must lie in `data`.
 ///
@@ -110,7 +110,7 @@ fn ranking(votes: &Votes) -> Option<((usize, usize), u32, u32)> {
     ))
 }
 
-const fn leads(count: u32, runner_up: u32) -> bool {
+pub(super) const fn leads(count: u32, runner_up: u32) -> bool {
     count / LEAD >= runner_up
 }
 
@@ -192,13 +192,13 @@ fn fields(
 }
 
 /// An instruction `REX.W opcode modrm disp32` whose operand is relative to `%rip`.
-struct FieldAccess {
-    opcode: u8,
-    register: u8,
-    address: usize,
+pub(super) struct FieldAccess {
+    pub(super) opcode: u8,
+    pub(super) register: u8,
+    pub(super) address: usize,
 }
 
-fn field_access(code: &[u8], text: usize, at: usize) -> Option<FieldAccess> {
+pub(super) fn field_access(code: &[u8], text: usize, at: usize) -> Option<FieldAccess> {
     let &[rex, opcode, modrm, ..] = code.get(at..at + 7)? else {
         return None;
     };
@@ -217,7 +217,7 @@ fn clear_winner(votes: &KeyMap<usize, u32>) -> Option<usize> {
 
 /// The one function that sets both fields, of those that `collect_and_reserve` calls directly or
 /// through one other function.
-fn minor_collection(
+pub(super) fn minor_collection(
     code: &[u8],
     text: usize,
     gc: usize,
@@ -268,7 +268,12 @@ fn minor_collection(
 
 /// The one function that sets one field to each of the states. A function that `collect_and_reserve` calls, and that
 /// also calls the minor collection, calls it.
-fn major_collection(code: &[u8], text: usize, slow_path: &Function, minor: usize) -> Option<Major> {
+pub(super) fn major_collection(
+    code: &[u8],
+    text: usize,
+    slow_path: &Function,
+    minor: usize,
+) -> Option<Major> {
     let mut found = Set::default();
     for &callee in slow_path.calls.iter().filter(|&&call| call != minor) {
         let progress = Function::decode(code, text, callee);
@@ -290,7 +295,7 @@ fn major_collection(code: &[u8], text: usize, slow_path: &Function, minor: usize
     found.next().filter(|_| found.next().is_none())
 }
 
-fn displacement(code: &[u8], at: usize) -> i32 {
+pub(super) fn displacement(code: &[u8], at: usize) -> i32 {
     code.get(at..at + 4).map_or(0, |bytes| {
         i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
     })

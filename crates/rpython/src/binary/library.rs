@@ -1,25 +1,42 @@
-//! The place of `libpypy3*-c.so` (or of a statically linked `pypy3`) in memory, from the loader's
-//! data.
+//! The place of `libpypy3*-c.so` (or of a statically linked `pypy3`, or of another translated program) in memory, from the
+//! loader's data.
 //!
 //! No file is read: segments, imports and the build id come from the program headers and the dynamic
-//! section, which are mapped already.
+//! section, which are mapped already. Only the marks of a translated program are sought in its file: its data need not
+//! become resident for that.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 use nthbyte_host::process::dynamic_section::{DynamicTables, Relocation};
 use object::LittleEndian;
 use object::elf::{
-    ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID, PF_W, PF_X, PT_DYNAMIC, PT_LOAD, PT_NOTE, PT_TLS,
+    ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID, PF_W, PF_X, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_LOAD,
+    PT_NOTE, PT_TLS,
 };
 use object::read::elf::NoteIterator;
 
 use super::architecture::IMPORT_RELOCATIONS;
 use super::architecture::thread_pointer::static_thread_local;
+use super::function_table::FunctionTable;
 
 /// A symbol that only PyPy's library defines: the function of the embedding interface that executes
 /// source code.
 const MARKER: &CStr = c"pypy_execute_source";
+
+/// The entry of a program that is translated to a library (`--shared`).
+const SHARED_ENTRY: &CStr = c"pypy_main_startup";
+/// Of a program with a collector in the nursery's style: the variable that sets the nursery's size.
+const TRANSLATED: &[u8] = b"PYPY_GC_NURSERY";
+/// Of one whose collector finds its roots on the C stack (`--gcrootfinder=asmgcc`, no longer in RPython): it knows each
+/// function that may be there.
+const WALKS_STACK: &[u8] = b"cannot find gc roots!";
+/// Bytes of a file that are read together.
+const CHUNK: usize = 1 << 16;
 
 /// The interpreter's library as it is mapped into this process.
 #[derive(Clone, Debug)]
@@ -34,7 +51,13 @@ pub struct Library {
     pub thread_local: Option<Range<usize>>,
     /// The linker's identifier of the build, in hexadecimal; empty if it has none.
     pub build_id: String,
+    /// Where its functions begin, if the linker has made a table.
+    pub functions: Option<FunctionTable>,
     tables: DynamicTables,
+    /// Its file; empty for the program's own.
+    path: PathBuf,
+    /// The part of the file that `data` was loaded from.
+    data_in_file: Range<u64>,
 }
 
 struct Wanted {
@@ -51,13 +74,68 @@ impl Library {
         if marker.is_null() {
             return None;
         }
+        Self::containing(marker as usize)
+    }
+
+    /// The running program, or the library that has the code of one.
+    #[must_use]
+    pub fn of_program() -> Option<Self> {
+        // SAFETY: as in `of_this_process`.
+        let entry = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SHARED_ENTRY.as_ptr()) };
+        if !entry.is_null() {
+            return Self::containing(entry as usize);
+        }
+        // SAFETY: no preconditions. The program's headers are in its first segment.
+        let headers = unsafe { libc::getauxval(libc::AT_PHDR) };
+        Self::containing(headers as usize)
+    }
+
+    fn containing(address: usize) -> Option<Self> {
         let mut wanted = Wanted {
-            address: marker as usize,
+            address,
             found: None,
         };
         // SAFETY: `look` has the type of the callback, and `wanted` outlives the call.
         unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut wanted).cast()) };
         wanted.found
+    }
+
+    /// Whether this is a program that was translated with RPython, with a collector that has a nursery.
+    #[must_use]
+    pub fn is_translated(&self) -> bool {
+        self.file_contains(self.data_in_file.clone(), TRANSLATED)
+    }
+
+    /// Whether its collector looks for roots on the C stack.
+    #[must_use]
+    pub fn walks_c_stack(&self) -> bool {
+        self.file_contains(0..u64::MAX, WALKS_STACK)
+    }
+
+    fn file_contains(&self, range: Range<u64>, text: &[u8]) -> bool {
+        let path = match self.path.as_os_str().is_empty() {
+            true => Path::new("/proc/self/exe"),
+            false => &self.path,
+        };
+        let Ok(file) = File::open(path) else {
+            return false;
+        };
+        let mut chunk = vec![0; CHUNK];
+        let mut at = range.start;
+        while at < range.end {
+            let Ok(read) = file.read_at(&mut chunk, at) else {
+                return false;
+            };
+            if memchr::memmem::find(&chunk[..read], text).is_some() {
+                return true;
+            }
+            if read <= text.len() {
+                return false;
+            }
+            // The text may lie across two chunks.
+            at += (read - text.len()) as u64;
+        }
+        false
     }
 
     /// The code as bytes.
@@ -126,6 +204,23 @@ unsafe extern "C" fn look(
     let (Some(text), Some(data)) = (segment(PF_X), segment(PF_W)) else {
         return 1;
     };
+    let writable = headers
+        .iter()
+        .filter(|header| header.p_type == PT_LOAD && header.p_flags & PF_W != 0)
+        .max_by_key(|header| header.p_memsz);
+    let data_in_file = writable.map_or(0..0, |header| {
+        header.p_offset..header.p_offset + header.p_filesz
+    });
+    let path = match info.dlpi_name.is_null() {
+        true => PathBuf::new(),
+        // SAFETY: the loader's string.
+        false => OsStr::from_bytes(unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes()).into(),
+    };
+    let functions = headers
+        .iter()
+        .find(|header| header.p_type == PT_GNU_EH_FRAME)
+        // SAFETY: the interpreter, or the program, is never unloaded, and its tables are never written to.
+        .and_then(|header| unsafe { FunctionTable::read(&range(header)) });
     let dynamic = headers
         .iter()
         .find(|header| header.p_type == PT_DYNAMIC)
@@ -152,7 +247,10 @@ unsafe extern "C" fn look(
             .filter(|header| header.p_type == PT_NOTE)
             .find_map(|header| build_id(&range(header), header.p_align as u32))
             .unwrap_or_default(),
+        functions,
         tables,
+        path,
+        data_in_file,
     });
     1
 }

@@ -5,9 +5,12 @@
 //! library        where the library lies in memory, and its imports
 //! memory_map     the protection of each page
 //! imports        import slots that lead to another function for a while
+//! function_table where functions begin
 //! code_pages     code that is changed without ever being writable and executable at once
 //! x86_64/        what depends on the processor:
 //!   search           finds the collector in the code
+//!   few_sites        finds it where the code has few allocations
+//!   nursery_setters  finds what sets the nursery besides a collection
 //!   control_flow     follows a function's branches
 //!   patching         jumps into hooks, and calls of them
 //!   collector_memory tells the collector's own calls of malloc
@@ -24,6 +27,7 @@
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 mod code_pages;
+mod function_table;
 mod imports;
 mod incminimark;
 mod library;
@@ -45,8 +49,10 @@ pub use architecture::cache::prefetch;
 pub use architecture::collector_memory::{WORDS, is_collectors};
 pub use architecture::entry;
 pub use architecture::ignored_signals::count_of_ignoring;
+pub use architecture::nursery_setters::nursery_setters;
 pub use architecture::patching::{CallSite, Detour};
 pub use architecture::thread_pointer::thread_pointer;
+pub use function_table::FunctionTable;
 pub use imports::Redirect;
 pub use incminimark::{Collector, LARGE_OBJECT, MAJOR_STATES};
 pub use library::Library;
@@ -68,5 +74,16 @@ impl Collector {
         let found =
             architecture::search::search(library.code(), library.text.start, &library.data)?;
         Ok(*FOUND.get_or_init(|| found))
+    }
+
+    /// Finds the collector of a program that may have few allocations in its code. It takes some milliseconds for each
+    /// megabyte of code.
+    ///
+    /// # Errors
+    /// As for [`Self::find`].
+    pub fn find_in_program(program: &Library) -> Result<Self, String> {
+        let (code, text) = (program.code(), program.text.start);
+        architecture::search::search(code, text, &program.data)
+            .or_else(|_| architecture::few_sites::search(code, text, &program.data))
     }
 }

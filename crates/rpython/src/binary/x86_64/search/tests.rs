@@ -1,6 +1,9 @@
 //! The search in made libraries, and in bytes that are none.
 
+use super::super::few_sites;
+use super::super::nursery_setters::nursery_setters;
 use super::*;
+use crate::binary::function_table::FunctionTable;
 
 const TEXT: usize = 0x40_0000;
 const DATA: Range<usize> = 0x80_0000..0x80_4000;
@@ -389,4 +392,67 @@ fn one_function_sets_the_states() {
         let state = offset == COLLECTOR_STRUCT - 8;
         assert_eq!(major_of(&code).is_some(), state, "{offset:#x}");
     }
+}
+
+/// A program with so many allocations, and behind them a function that sets the nursery. Returns the code, and the index of that
+/// function.
+fn small_program(allocations: u8, gc: usize) -> (Vec<u8>, usize) {
+    let mut code = functions(&|_| {});
+    for number in 0..allocations {
+        allocation(&mut code, number, gc, FREE + GC - gc, TOP + GC - gc);
+    }
+    let end = code.0.len() + 1;
+    code.end(end);
+    let setter = code.0.len();
+    code.store(FREE).store(TOP);
+    code.end(setter + ROOM);
+    // Sets only one of the two.
+    code.store(TOP).end(setter + 2 * ROOM);
+    (code.0, setter)
+}
+
+fn starts(setter: usize) -> FunctionTable {
+    let mut starts: Vec<usize> = (0..5).map(|number| TEXT + number * ROOM).collect();
+    starts.extend([5 * ROOM, setter, setter + ROOM].map(|at| TEXT + at));
+    FunctionTable::of_starts(&starts)
+}
+
+#[test]
+fn a_program_with_few_allocations_is_searched() {
+    let (code, setter) = small_program(12, GC);
+    let found = few_sites::search(&code, TEXT, &DATA).unwrap();
+    assert_eq!(
+        (found.gc, found.reserve, found.minor, found.sites),
+        (GC, RESERVE, MINOR, 12)
+    );
+    assert_eq!((found.nursery_free, found.nursery_top), (FREE, TOP));
+    assert_eq!(found.major.map(|major| major.step), Some(STEP));
+    let setters = nursery_setters(&code, TEXT, &found, &starts(setter));
+    assert_eq!(setters, [TEXT + setter]);
+
+    let refused = |code: &[u8]| few_sites::search(code, TEXT, &DATA).unwrap_err();
+    assert!(refused(&[]).contains("no allocation site"));
+    assert!(refused(&small_program(11, GC).0).contains("11 against 0"));
+    // The struct that is passed has the fields elsewhere.
+    let other = small_program(20, GC + 8).0;
+    assert!(refused(&other).contains("no function that reserves"));
+    // The function that is called does not set the fields.
+    let mut other = code;
+    other[..ROOM].fill(0xc3);
+    assert!(refused(&other).contains("no function that reserves"));
+}
+
+#[test]
+fn nurseries_that_do_not_agree_are_refused() {
+    let mut code = functions(&|_| {});
+    for number in 0..40 {
+        allocation(&mut code, number, GC, FREE, TOP);
+        if number % 4 == 0 {
+            code.bytes(&[0x90; 64]);
+            allocation(&mut code, number, GC, FREE + 8, TOP + 8);
+            code.bytes(&[0x90; 64]);
+        }
+    }
+    let refused = few_sites::search(&code.0, TEXT, &DATA).unwrap_err();
+    assert!(refused.contains("do not agree on one nursery"), "{refused}");
 }

@@ -1,0 +1,1 @@
+"""Programs that are translated with RPython: see ``translate.py``."""
