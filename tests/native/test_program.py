@@ -339,7 +339,9 @@ def test_programs_that_cannot_be_profiled(built: Callable[[str], Path], tmp_path
     program.chmod(0o644)
     assert "chmod +x" in refusal("--", "./program")
     program.chmod(0o755)
-    for option in (["--cpu"], ["--fixed"], ["--signal", "USR1"], ["--for", "1s"], ["--no-native"]):
+    done = _nthbyte("--fixed", "--", "./program", folder=tmp_path)
+    assert (done.status, done.out) == (1, "") and "leave it out" in done.err
+    for option in (["--cpu"], ["--signal", "USR1"], ["--for", "1s"], ["--no-native"]):
         assert "leave" in refusal(*option, "--", "./program")
     arm = tmp_path / "arm"
     data = bytearray(program.read_bytes())
