@@ -31,12 +31,12 @@ export class Choice<T extends string> {
     return this.#value;
   }
 
-  /** Chooses an option, like a click. */
-  choose(value: T): void {
+  /** Chooses an option, like a click; `quietly`: what follows from it is done by the caller. */
+  choose(value: T, quietly = false): void {
     if (value === this.#value || this.#buttons.get(value)?.disabled) return;
     this.#value = value;
     this.#mark();
-    this.chosen(value);
+    if (!quietly) this.chosen(value);
   }
 
   /** Enables and disables options. */

@@ -118,6 +118,17 @@ export interface Pruned {
   samples: number;
 }
 
+/** What samples can be shown apart by: labels, and threads. The outermost frame of a stack is its group's function. */
+export interface Groups {
+  keys: { name: string; thread: boolean; values: string[] }[];
+  /** By group: its function; null if the page has no stack of it. */
+  functions: (number | null)[];
+  /** By group: the index of its value of each key, if it has one. */
+  values: (number | null)[][];
+  /** Whether there were too many, so that some are together. */
+  merged: boolean;
+}
+
 export interface Header {
   version: number;
   meta: Meta;
@@ -141,6 +152,10 @@ export interface Header {
   alive?: DescribedAlive;
   /** What the page shows first, if that is not all that was allocated. */
   opens?: "peak" | "time" | "end";
+  /** The groups that stacks begin with, by labels and threads. Missing if there is one only. */
+  groups?: Groups;
+  /** The key of them that the graph is arranged by at first. */
+  by?: string;
   /** What the resident set was made of, in the order of time. */
   memory?: MemoryMoment[];
   /** What was merged into boxes of small calls, where the profile is too large for a page. */

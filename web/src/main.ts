@@ -4,7 +4,8 @@ import { type ColourBy, Palette, type Theme, colouring, fateColours } from "./co
 import { Choice, isByKey, thenFocus } from "./controls.ts";
 import { type Data, read } from "./data.ts";
 import { Finder, type Searched } from "./finder.ts";
-import { clipped, percent, seconds } from "./format.ts";
+import { clipped, percent, seconds, visible } from "./format.ts";
+import { type By, type Only, byOptions, firstBy, narrowed, valueNames } from "./groups.ts";
 import { Graph, type Orientation } from "./graph.ts";
 import { type Place, chainNodes } from "./layout.ts";
 import { swatchItem } from "./legend.ts";
@@ -65,7 +66,11 @@ class Page {
   readonly #side: Choice<Shown>;
   readonly #search = byId<HTMLInputElement>("search");
   readonly #tip = byId("tip");
-  readonly #views = new Map<boolean, View>();
+  readonly #by: Choice<By>;
+  readonly #only = byId<HTMLSelectElement>("only");
+  /** The records that are shown: those of one label or thread, or all. */
+  #records: Data;
+  readonly #views = new Map<string, View>();
   readonly #palette: Palette;
   #texts: Texts;
   #theme: Theme = currentTheme();
@@ -89,6 +94,7 @@ class Page {
   constructor(private readonly data: Data) {
     const { header } = data;
     this.#range = [0, header.buckets];
+    this.#records = data;
     this.#moment = nearestMoment(data);
     const measure: Measure = header.samples > 0 || header.meta.cpu_hz === undefined ? "bytes" : "time";
     const none = "This profile has no allocation samples";
@@ -126,6 +132,8 @@ class Page {
       "function",
       () => this.#rebuild(),
     );
+    this.#by = new Choice<By>(byId("by"), byOptions(data, measure === "time"), firstBy(data), () => this.#arranged());
+    this.#offerOnly();
     this.#colour = new Choice<ColourBy>(
       byId("colour"),
       [
@@ -146,10 +154,16 @@ class Page {
     byId("side").hidden = data.base === null;
     this.#tableOf = new Choice<TableOf>(
       byId("table-of"),
-      [{ value: "functions", label: "Functions" }, { value: "types", label: "Types" }, { value: "files", label: "Files" }],
+      [
+        { value: "functions", label: "Functions" },
+        { value: "types", label: "Types" },
+        { value: "files", label: "Files" },
+        ...(data.header.groups ? [{ value: "groups" as const, label: "Groups", unavailable: this.#noGroups() }] : []),
+      ],
       "functions",
       () => this.#showTable(),
     );
+    if (this.#by.value !== "calls") this.#tableOf.choose("groups", true);
     this.#palette = new Palette(data);
     this.#texts = new Texts(data, measure, this.#isHalf());
     this.#whole = this.#view();
@@ -304,17 +318,59 @@ class Page {
   }
 
   #view(): View {
-    const byLine = this.#frames.value === "line";
-    let view = this.#views.get(byLine);
+    const key = `${this.#frames.value} ${this.#by.value}`;
+    let view = this.#views.get(key);
     if (!view) {
-      const tree = merge(this.data, byLine);
-      view = { tree, totals: new Totals(this.data, tree) };
-      this.#views.set(byLine, view);
+      const tree = merge(this.#records, this.#frames.value === "line", this.#by.value);
+      view = { tree, totals: new Totals(this.#records, tree) };
+      this.#views.set(key, view);
     }
     return view;
   }
 
+  /** Fills the choice of one label or thread. */
+  #offerOnly(): void {
+    const keys = this.data.header.groups?.keys ?? [];
+    byId("by").hidden = byId("only-box").hidden = keys.length === 0;
+    this.#only.append(new Option("all", ""));
+    keys.forEach((key, number) => {
+      const group = document.createElement("optgroup");
+      group.label = visible(key.name);
+      const names = valueNames(this.data, number);
+      // The values have the most frequent first; in a list they are looked for by name.
+      const order = [...names.keys()].sort((a, b) => Number(a === names.length - 1) - Number(b === names.length - 1) || names[a]!.localeCompare(names[b]!));
+      group.append(...order.map((at) => new Option(`${visible(key.name)}: ${clipped(names[at]!, 60)}`, `${number}:${at}`)));
+      this.#only.append(group);
+    });
+    this.#only.addEventListener("change", () => this.#narrow(this.#only.value as Only));
+  }
+
+  /** Shows one label or thread alone. */
+  #narrow(only: Only): void {
+    this.#records = narrowed(this.data, only);
+    this.#views.clear();
+    this.#rebuild();
+  }
+
+  /** Why there are no rows of groups. */
+  #noGroups(): string | undefined {
+    return this.#by.value === "calls" || this.#by.value === "type" ? "Choose a label at “By”" : undefined;
+  }
+
+  /** Another key was chosen. */
+  #arranged(): void {
+    const unavailable = this.#noGroups();
+    const options = [{ value: "groups" as const, label: "", unavailable }];
+    if (this.data.header.groups) this.#tableOf.allow(options);
+    if (unavailable && this.#tableOf.value === "groups") this.#tableOf.choose("functions", true);
+    if (!unavailable) this.#tableOf.choose("groups", true);
+    this.#rebuild();
+  }
+
   #measured(): void {
+    const time = this.#measure.value === "time";
+    this.#by.allow(byOptions(this.data, time));
+    if (time && this.#by.value === "type") this.#by.choose("calls");
     this.#texts = this.#texts.with(this.#measure.value, this.#isHalf());
     this.#objects.allow(objectOptions(this.data, this.#measure.value));
     this.#recount();
@@ -344,7 +400,7 @@ class Page {
     const moment = this.#shownMoment();
     // The peak of RSS is another moment, but answers the same question.
     this.#memory(objects === "peak" ? null : (moment?.time ?? null));
-    this.#timeline.show(byTime(this.data, measure, objects), this.#what(), (value) => this.#texts.value(value), moment);
+    this.#timeline.show(byTime(this.#records, measure, objects), this.#what(), (value) => this.#texts.value(value), moment);
     this.#sum(focus);
     this.#showTable();
   }
@@ -358,7 +414,7 @@ class Page {
     else {
       if (this.#shown === whole || this.#shown.tree.id[0] !== this.#centre || this.#lined !== whole) {
         const tree = sandwich(whole.tree, this.#centre);
-        this.#shown = { tree, totals: new Totals(this.data, tree) };
+        this.#shown = { tree, totals: new Totals(this.#records, tree) };
         this.#lined = whole;
         this.#opened.clear();
       }

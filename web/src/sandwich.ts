@@ -38,7 +38,7 @@ export function sandwich(whole: Tree, id: number): Tree {
     asked: asked && of(asked),
     living: living && lazy(() => of(living())),
   });
-  return { ...tree, records: side(whole.records), baseRecords: whole.baseRecords && side(whole.baseRecords) };
+  return { ...tree, groups: whole.groups, records: side(whole.records), baseRecords: whole.baseRecords && side(whole.baseRecords) };
 }
 
 function copied(builder: TreeBuilder, parent: number, from: Tree, node: number): number {

@@ -79,9 +79,10 @@ export function find(texts: Texts, data: Data, tree: Tree, matches: Matcher): Fo
   const { file } = data.header.functions;
   const functionMatches = texts.names.map((name, at) => matches(name) || fileMatches[file[at]!]!);
   const typeMatches = texts.types.map(matches);
+  const groupMatches = tree.groups.map(matches);
   return new Found(tree, (node) => {
     if (tree.what[node] === What.Root) return false;
-    const all = tree.what[node] === What.Type ? typeMatches : functionMatches;
+    const all = tree.what[node] === What.Type ? typeMatches : tree.what[node] === What.Group ? groupMatches : functionMatches;
     // The second root is the same function as the first.
     return tree.callers !== node && all[tree.id[node]!]!;
   });

@@ -77,6 +77,7 @@ function notes(header: Header): void {
   }
   if (!header.complete) notes.push("The profile is incomplete: the session did not end normally.");
   for (const what of header.damage.slice(0, 5)) notes.push(`Part of the file could not be read: ${visible(what)}`);
+  if (header.groups?.merged) notes.push("There are many values of labels: those with the fewest samples are together in “(other)”.");
   if (header.buckets < 256) {
     notes.push(`There are many different samples, so a range of time has steps of ${seconds(header.duration / header.buckets)}.`);
   }

@@ -8,11 +8,11 @@ import type { MomentColumns } from "./moments.ts";
 import type { Sums } from "./totals.ts";
 import { type Tree, What } from "./tree.ts";
 
-export type TableOf = "functions" | "types" | "files";
+export type TableOf = "functions" | "types" | "files" | "groups";
 
 /** One row of the table. */
 export interface Row {
-  /** A function, a type or a file, by number. */
+  /** A function, a type, a file or a group, by number. */
   id: number;
   name: string;
   place: string;
@@ -22,12 +22,14 @@ export interface Row {
   samples: number;
 }
 
-/** Sums the nodes by function, by type, or by file. A recursive call counts once. */
+/** Sums the nodes by function, by type, by file, or by the group at the top. A recursive call counts once. */
 export function rowsOf(of: TableOf, data: Data, tree: Tree, sums: Sums): Row[] {
   const { functions, files, types } = data.header;
   const fileOf = functions.file;
-  const size = { functions: functions.name.length, types: types.length, files: files.length }[of];
+  const size = { functions: functions.name.length, types: types.length, files: files.length, groups: tree.groups.length }[of];
   const keyOf = (node: number): number => {
+    if (tree.what[node] === What.Group) return of === "groups" ? tree.id[node]! : -1;
+    if (of === "groups") return -1;
     if (tree.what[node] === What.Type) return of === "types" ? tree.id[node]! : -1;
     if (tree.what[node] === What.Root || of === "types") return -1;
     return of === "functions" ? tree.id[node]! : fileOf[tree.id[node]!]!;
@@ -42,7 +44,8 @@ export function rowsOf(of: TableOf, data: Data, tree: Tree, sums: Sums): Row[] {
     if (sums.samples[node] === 0) continue;
     const key = keyOf(node);
     if (key >= 0) {
-      add(self[key]!, alone, node);
+      // All of a group is its own.
+      add(self[key]!, of === "groups" ? whole : alone, node);
       if (node >= until[key]!) {
         until[key] = tree.end[node]!;
         add(total[key]!, whole, node);
@@ -57,7 +60,7 @@ export function rowsOf(of: TableOf, data: Data, tree: Tree, sums: Sums): Row[] {
   const rows: Row[] = [];
   for (let id = 0; id < size; id++) {
     if (samples[id] === 0) continue;
-    rows.push({ id, ...named(of, data, id), self: self[id]!, total: total[id]!, samples: samples[id]! });
+    rows.push({ id, ...named(of, data, tree, id), self: self[id]!, total: total[id]!, samples: samples[id]! });
   }
   return rows;
 }
@@ -73,8 +76,9 @@ function add(to: Moments, from: MomentColumns, at: number): void {
   to.third += from.third[at]!;
 }
 
-function named(of: TableOf, data: Data, id: number): { name: string; place: string } {
+function named(of: TableOf, data: Data, tree: Tree, id: number): { name: string; place: string } {
   const { functions, files, types } = data.header;
+  if (of === "groups") return { name: tree.groups[id]!, place: "" };
   if (of === "types") return { name: visible(types[id]! || "unknown type"), place: "" };
   if (of === "files") return { name: visible(files[id]! || "no file"), place: "" };
   const file = shortPath(files[functions.file[id]!]!);

@@ -50,6 +50,7 @@ export class Texts {
     const id = tree.id[node]!;
     if (tree.what[node] === What.Root) return { name: "all", place: "" };
     if (tree.what[node] === What.Type) return { name: this.types[id]!, place: "" };
+    if (tree.what[node] === What.Group) return { name: tree.groups[id]!, place: "" };
     const { functions } = this.data.header;
     const file = this.files[functions.file[id]!]!;
     const line = tree.line[node]! || functions.line[id]!;
@@ -60,7 +61,7 @@ export class Texts {
 
   /** Details for the tooltip: the whole path with the line, and the kind of code. */
   more(tree: Tree, node: number): string {
-    if (tree.what[node] === What.Root) return "";
+    if (tree.what[node] === What.Root || tree.what[node] === What.Group) return "";
     if (tree.what[node] === What.Type) return "type of the allocated objects";
     const { functions } = this.data.header;
     const file = this.files[functions.file[tree.id[node]!]!]!;

@@ -3,10 +3,11 @@
 // Nodes are numbered in depth-first order, so the nodes below node `n` are `n + 1` up to `end[n]`, and the
 // records of a subtree are neighbours. Sums over subtrees are then loops over consecutive numbers.
 
+import { type By, areGroups, groupNames, valuesOf } from "./groups.ts";
 import { type AllocationRecords, type Changes, type Data, Fate, Kind, type Numbers, type Side } from "./data.ts";
 
 /** The kind of a node. */
-export const What = { Root: 0, Frame: 1, Type: 2 } as const;
+export const What = { Root: 0, Frame: 1, Type: 2, Group: 3 } as const;
 
 /** Records in the order of the nodes: those of node `n` are `start[n]` up to `start[n + 1]`. */
 export interface NodeRecords {
@@ -45,11 +46,13 @@ export interface Tree {
   end: Numbers;
   depth: Uint16Array;
   what: Uint8Array;
-  /** A function; for a type's node, the type. */
+  /** A function; for a type's node, the type; for a group's, its number among `groups`. */
   id: Numbers;
   /** The line that runs, if nodes are merged by line; else 0. */
   line: Numbers;
   kind: Uint8Array;
+  /** The names of the groups at the top. */
+  groups: string[];
   /**
    * In the tree of one function's callers and callees, the second root: its children are the callers of node 0.
    * It is its own parent. In other trees, the number of nodes.
@@ -142,7 +145,7 @@ export class TreeBuilder {
   }
 
   /** Numbers the nodes in depth-first order. The result also has each node's new number. */
-  finish(): { tree: Omit<Tree, "records" | "baseRecords">; place: Numbers } {
+  finish(): { tree: Omit<Tree, "records" | "baseRecords" | "groups">; place: Numbers } {
     const { length } = this;
     const size = new Uint32Array(length).fill(1);
     // Parents come before their children.
@@ -192,23 +195,55 @@ function hash(parent: number, what: number, id: number, line: number): number {
   return (mixed ^ (mixed >>> 13)) >>> 0;
 }
 
-/** Merges the stacks; with `byLine`, frames of one function at different lines are different nodes. */
-export function merge(data: Data, byLine: boolean): Tree {
+/**
+ * Merges the stacks; with `byLine`, frames of one function at different lines are different nodes. `by`: what is at the top, with its own
+ * calls below it.
+ */
+export function merge(data: Data, byLine: boolean, by: By): Tree {
   const builder = new TreeBuilder(data.stackParent.length + (data.allocations.length >> 1));
   builder.root(What.Root, 0);
-  const stackNode = new Uint32Array(data.stackParent.length);
-  for (let stack = 1; stack < stackNode.length; stack++) {
+  const isGroup = areGroups(data);
+  const values = by === "calls" || by === "type" ? null : valuesOf(data, Number(by));
+  const group = (id: number) => builder.child(0, What.Group, id, 0, Kind.Interpreted);
+  /** Adds the nodes of the stacks that are needed, or of all below one top. */
+  const call = (caller: number, stack: number): number => {
     const frame = data.stackFrame[stack]!;
-    const line = byLine ? data.frameLine[frame]! : 0;
-    const caller = stackNode[data.stackParent[stack]!]!;
-    stackNode[stack] = builder.child(caller, What.Frame, data.frameFunction[frame]!, line, data.frameKind[frame]!);
+    const name = data.frameFunction[frame]!;
+    if (isGroup[name] === 1) return values ? group(values[stack]!) : caller;
+    return builder.child(caller, What.Frame, name, byLine ? data.frameLine[frame]! : 0, data.frameKind[frame]!);
+  };
+  const stackNode = new Uint32Array(data.stackParent.length);
+  const isUsed = by === "calls" ? null : used(data);
+  if (by !== "type") {
+    for (let stack = 1; stack < stackNode.length; stack++) {
+      if (isUsed === null || isUsed[stack] === 1) stackNode[stack] = call(stackNode[data.stackParent[stack]!]!, stack);
+    }
   }
+  /** By type: the nodes of its stacks, plus 1, as far as they are made. */
+  const ofTypes = new Map<number, Numbers>();
+  const below = (type: number, stack: number): number => {
+    if (by !== "type") return stackNode[stack]!;
+    let made = ofTypes.get(type);
+    if (!made) {
+      made = new Uint32Array(stackNode.length);
+      made[0] = group(type) + 1;
+      ofTypes.set(type, made);
+    }
+    const missing: number[] = [];
+    let at = stack;
+    for (; made[at] === 0; at = data.stackParent[at]!) missing.push(at);
+    for (let next = missing.pop(); next !== undefined; next = missing.pop()) {
+      made[next] = call(made[at]! - 1, next) + 1;
+      at = next;
+    }
+    return made[stack]! - 1;
+  };
   const typeNodes = ({ stack: stacks, type: types }: { stack: Numbers; type: Numbers }): Numbers => {
     const nodes = new Uint32Array(stacks.length);
     for (let i = 0; i < stacks.length; i++) {
       // Neighbours often have the same stack and type.
       const repeated = i > 0 && stacks[i] === stacks[i - 1] && types[i] === types[i - 1];
-      nodes[i] = repeated ? nodes[i - 1]! : builder.child(stackNode[stacks[i]!]!, What.Type, types[i]!, 0, Kind.Interpreted);
+      nodes[i] = repeated ? nodes[i - 1]! : builder.child(below(types[i]!, stacks[i]!), What.Type, types[i]!, 0, Kind.Interpreted);
     }
     return nodes;
   };
@@ -232,6 +267,7 @@ export function merge(data: Data, byLine: boolean): Tree {
   };
   return {
     ...tree,
+    groups: groupNames(data, by),
     records: {
       ...recordsOf(data, nodes),
       peak: peak && sorted(tree.length, aliveNodes[0]!, place, peak),
@@ -240,6 +276,19 @@ export function merge(data: Data, byLine: boolean): Tree {
     },
     baseRecords: data.base && { ...recordsOf(data.base, baseNodes!), peak: null, asked: null, living: null },
   };
+}
+
+/** Whether a stack or what it called has records, by stack. */
+function used(data: Data): Uint8Array {
+  const used = new Uint8Array(data.stackParent.length);
+  const sides = [data, data.base].flatMap((side) => (side ? [side.allocations, side.cpu] : []));
+  for (const of of [...sides, data.peak, data.asked, data.changes]) {
+    if (of) for (const stack of of.stack) used[stack] = 1;
+  }
+  for (let stack = used.length - 1; stack > 0; stack--) {
+    if (used[stack] === 1) used[data.stackParent[stack]!] = 1;
+  }
+  return used;
 }
 
 /** The records of what is alive at the end, and their places among all. */

@@ -12,7 +12,7 @@ use crate::progress::{Progress, during};
 use crate::question::by::{self, Apart};
 use crate::question::inputs::Profiles;
 use crate::question::selecting::{FrameOptions, Selecting};
-use crate::question::{Frames, Question};
+use crate::question::{Frames, Question, check_label};
 
 /// What `flamegraph` takes.
 #[derive(Args)]
@@ -25,7 +25,7 @@ pub struct Arguments {
     /// Replace the output if it exists; a profile never is.
     #[arg(short, long)]
     force: bool,
-    /// Put each process, or each value of a label, at the top, with its own calls below it.
+    /// Put each process, or each value of a label, at the top, with its own calls below it. The page has a control for labels and threads without it.
     #[arg(long, value_name = "process|label:KEY", value_parser = by::apart)]
     by: Option<Apart>,
     #[command(flatten)]
@@ -45,18 +45,27 @@ impl Arguments {
         inputs.protect(&output, self.force)?;
         let selection = self.selecting.selection();
         let asked = selection.at;
+        // The page arranges by labels itself.
+        let (by, label) = match self.by {
+            Some(Apart::Label(key)) => (None, Some(key)),
+            by => (by, None),
+        };
         let question = Question {
             selection: Some(selection),
             finds_peak: true,
             frames: self.frames.or(Frames::Folded),
-            by: self.by,
+            by,
             ..Question::about(inputs)
         };
-        let (memory, prepared) = question.prepare_after(|whole| {
+        let (memory, mut prepared) = question.prepare_after(|whole| {
             during("adding up", || {
                 Memory::over_time(whole, flamegraph::MOMENTS)
             })
         })?;
+        if let Some(key) = &label {
+            check_label(&prepared.profile, key)?;
+        }
+        let groups = prepared.profile.root_by_groups(label.as_deref());
         let page = Page {
             peak: prepared.peak,
             asked: match asked {
@@ -69,6 +78,8 @@ impl Arguments {
                 At::End => "end",
             }),
             memory: &memory,
+            groups: groups.as_ref(),
+            by: label.as_deref(),
             ..Page::default()
         };
         let progress = Progress::steps("writing");

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::composition::{ArenaRun, Composition, Occupancy, Part};
-use nthbyte_profile::event::{FrameKind, Memory, Nanos, NodeId, SampleId, TypeId};
+use nthbyte_profile::event::{FrameKind, LabelSetId, Memory, Nanos, NodeId, SampleId, TypeId};
 use nthbyte_profile::model::{
-    Frame, Function, Lifetime, Sample, Samples, SamplingId, StackNode, TypeNames,
+    Frame, Function, LabelSet, Lifetime, Sample, Samples, SamplingId, StackNode, TypeNames,
 };
 use nthbyte_profile::synthetic;
 
@@ -36,6 +36,38 @@ fn cleared(mut profile: Profile) -> Profile {
             native: String::new(),
         })
         .into();
+    profile
+}
+
+/// A profile whose samples have labels: an endpoint, and some of them a tenant. Every eighth has none.
+pub fn labels(mut profile: Profile) -> Profile {
+    let mut define = |parent: u32, key: &str, value: &str| {
+        profile.label_sets.push(LabelSet {
+            parent: LabelSetId(parent),
+            key: key.to_owned(),
+            value: value.to_owned(),
+        });
+    };
+    for (at, endpoint) in ["/checkout", "/search", "<b>/\u{202e}x</b>"]
+        .into_iter()
+        .enumerate()
+    {
+        define(0, "endpoint", endpoint);
+        define(1 + 2 * at as u32, "tenant", ["a", "b", "a"][at]);
+    }
+    let samples = std::mem::take(&mut profile.samples);
+    for (at, sample) in (0_u32..).zip(samples.iter()) {
+        // More of the stacks with low numbers are of the first endpoint.
+        let set = (at % 8).min(sample.stack.0 % 7);
+        let sample = Sample {
+            labels: LabelSetId(set),
+            ..sample
+        };
+        profile.samples.push(sample).expect("there is room");
+    }
+    for (at, sample) in (0_u32..).zip(&mut profile.cpu) {
+        sample.labels = LabelSetId(at % 7);
+    }
     profile
 }
 

@@ -8,14 +8,14 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use made_up::{large, leak, service, with_compositions};
+use made_up::{labels, large, leak, service, with_compositions};
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Profile};
 use nthbyte_report::diff::write_page;
 use nthbyte_report::estimate::Moments;
 use nthbyte_report::flamegraph::{self, Page};
-use nthbyte_report::{At, Estimator, Leaks, Memory, Selection, Totals};
+use nthbyte_report::{At, Estimator, LabelQuery, Leaks, Memory, Selection, Totals};
 use serde_json::json;
 
 /// Distinct stacks of the large profile.
@@ -72,6 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         &service(read(&plain)?, &environment(&folder)?),
     )?;
     memory(&folder, read(&plain)?)?;
+    labelled(&folder, &labels(read(&session)?))?;
     let leaks = Leaks::of(&[("leak.nthb".into(), leak(read(&plain)?))], true);
     let mut out = BufWriter::new(File::create(folder.join("leak.html"))?);
     flamegraph::write_leaks(&leaks, &mut out)?;
@@ -156,6 +157,35 @@ fn memory(folder: &Path, mut profile: Profile) -> Result<(), Box<dyn Error>> {
     out.flush()?;
     let expected = serde_json::to_vec(&moments)?;
     Ok(fs::write(folder.join("memory.json"), expected)?)
+}
+
+/// A page with labels, and what it must show of each value.
+fn labelled(folder: &Path, profile: &Profile) -> Result<(), Box<dyn Error>> {
+    let mut grouped = profile.clone();
+    let groups = grouped.root_by_groups(None);
+    let mut out = BufWriter::new(File::create(folder.join("labels.html"))?);
+    let page = Page {
+        groups: groups.as_ref(),
+        ..Page::of(&grouped)
+    };
+    flamegraph::write_page(&grouped, &page, &mut out, &mut |_, _| {})?;
+    out.flush()?;
+    let mut all = json!({"all": expected(profile)});
+    for value in profile.label_values("endpoint").values {
+        let mut part = profile.clone();
+        let selection = Selection {
+            labels: LabelQuery::parse(&format!("endpoint={value}"))
+                .into_iter()
+                .collect(),
+            ..Selection::default()
+        };
+        selection.apply(&mut part)?;
+        all[value] = expected(&part);
+    }
+    Ok(fs::write(
+        folder.join("labels.json"),
+        serde_json::to_vec(&all)?,
+    )?)
 }
 
 /// A page of a difference, whose new side has two equal runs: their mean is one of them.

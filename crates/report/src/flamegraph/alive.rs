@@ -336,8 +336,9 @@ impl Events {
         }
         groups.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
         let smaller = profile.types.len() as u32;
-        let mut is_kept = vec![false; stacks.nodes.len()];
-        is_kept[0] = true;
+        let mut is_kept: Vec<bool> = (0..stacks.nodes.len())
+            .map(|stack| stacks.is_group(stack))
+            .collect();
         let kept = groups
             .iter()
             .take_while(|&&(_, first, end)| {

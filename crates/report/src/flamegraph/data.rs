@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use nthbyte_profile::event::LostKind;
 use nthbyte_profile::model::Lifetime;
-use nthbyte_profile::{Distances, Meta, Profile};
+use nthbyte_profile::{Distances, Groups, Meta, Profile};
 use serde::Serialize;
 
 use crate::Memory;
@@ -66,6 +66,12 @@ struct Header<'a> {
     /// What the page shows first: `peak`, `time` or `end`.
     #[serde(skip_serializing_if = "Option::is_none")]
     opens: Option<&'static str>,
+    /// The groups that stacks begin with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups: Option<DescribedGroups<'a>>,
+    /// The key of them that the graph is arranged by at first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<&'a str>,
     /// What the resident set was made of, in the order of time.
     #[serde(skip_serializing_if = "<[Memory]>::is_empty")]
     memory: &'a [Memory],
@@ -169,6 +175,26 @@ impl DescribedSnapshot {
             merged: Coarse::of(changes),
         })
     }
+}
+
+/// What samples can be shown apart by.
+#[derive(Serialize)]
+struct DescribedGroups<'a> {
+    keys: Vec<DescribedKey<'a>>,
+    /// By group: the function at the outer end of its stacks, if any is on the page.
+    functions: Vec<Option<u32>>,
+    /// By group: the index of its value of each key, if it has one.
+    values: &'a [Vec<Option<u32>>],
+    /// Whether there were too many, so that some are together.
+    merged: bool,
+}
+
+#[derive(Serialize)]
+struct DescribedKey<'a> {
+    name: &'a str,
+    /// Whether it is the thread, and no label.
+    thread: bool,
+    values: &'a [String],
 }
 
 /// What was alive, as changes.
@@ -276,9 +302,9 @@ pub fn write(
         .into_iter()
         .flatten()
         .collect();
-    let fitted = fit(&sides, page.peak, page.weight, &mut |done, total| {
-        progress(done, 2 * total);
-    });
+    let grouped = page.groups.is_some();
+    let mut counted = |done, total| progress(done, 2 * total);
+    let fitted = fit(&sides, page.peak, grouped, page.weight, &mut counted);
     let (stacks, mut counted) = (fitted.stacks, fitted.sides.into_iter());
     let records = counted.next().expect("there is a new side");
     let old = counted.next();
@@ -337,6 +363,8 @@ pub fn write(
         timeline: Timeline::of(profile),
         alive: alive.map(|alive| alive.described(profile.is_exact())),
         opens: page.opens,
+        groups: page.groups.map(|groups| used.groups(groups)),
+        by: page.by,
         memory: page.memory,
         runs: base.map(|base| base.new_runs),
         base: base.map(DescribedBase::of),
@@ -493,6 +521,29 @@ impl<'a> Used<'a> {
             functions.line.push(function.first_line);
         }
         functions
+    }
+
+    /// The groups, with the numbers of functions on the page.
+    fn groups<'g>(&self, groups: &'g Groups) -> DescribedGroups<'g> {
+        let functions = (groups.first_function..).take(groups.values.len());
+        let new = |function: u32| {
+            let new = self.functions.new.get(function as usize).copied();
+            new.filter(|&new| new != u32::MAX)
+        };
+        DescribedGroups {
+            keys: groups
+                .keys
+                .iter()
+                .map(|key| DescribedKey {
+                    name: &key.name,
+                    thread: key.is_thread,
+                    values: &key.values,
+                })
+                .collect(),
+            functions: functions.map(new).collect(),
+            values: &groups.values,
+            merged: groups.are_merged,
+        }
     }
 
     /// Records. `classes`: by class of the records, that of the table.

@@ -24,8 +24,8 @@ mod timeline;
 use std::io::{self, Write};
 
 pub use base::Base;
-use nthbyte_profile::Profile;
 use nthbyte_profile::event::Nanos;
+use nthbyte_profile::{Groups, Profile};
 
 use crate::leaks::Leaks;
 use crate::memory::Memory;
@@ -52,6 +52,10 @@ pub struct Page<'a> {
     pub opens: Option<&'static str>,
     /// What the resident set was made of at some moments: [`Memory::over_time`] of the profile before samples were removed from it.
     pub memory: &'a [Memory],
+    /// The groups that stacks begin with ([`Profile::root_by_groups`]); `None` if they do not.
+    pub groups: Option<&'a Groups>,
+    /// The key of the groups that the graph is arranged by at first.
+    pub by: Option<&'a str>,
     /// The limit of its size: about half of the bytes of the data, without what was alive.
     pub weight: usize,
     /// What it is compared with. Then it has no moments.
@@ -76,6 +80,8 @@ impl Default for Page<'_> {
             asked: None,
             opens: None,
             memory: &[],
+            groups: None,
+            by: None,
             weight: MOST_WEIGHT,
             base: None,
         }

@@ -45,6 +45,8 @@ pub struct Stacks<'a> {
     pub functions: Cow<'a, [Function]>,
     /// By the profile's stack, the page's; `None` if they are the same.
     new: Option<Vec<u32>>,
+    /// Whether the outermost frames are those of groups, which are kept.
+    grouped: bool,
     /// What was pruned.
     pub pruned: Option<Pruned>,
 }
@@ -57,19 +59,29 @@ impl<'a> Stacks<'a> {
             frames: Cow::Borrowed(&profile.frames),
             functions: Cow::Borrowed(&profile.functions),
             new: None,
+            grouped: false,
             pruned: None,
         }
     }
 
+    /// The same; `grouped`: the outermost frames are those of groups.
+    pub fn grouped(self, grouped: bool) -> Self {
+        Self { grouped, ..self }
+    }
+
+    /// Whether a stack is kept, however small it is.
+    pub fn is_group(&self, stack: usize) -> bool {
+        stack == 0 || (self.grouped && self.nodes[stack].parent == NodeId::ROOT)
+    }
+
     /// The stacks with the highest scores. The tables are those of the first profile.
-    pub fn highest(sides: &[&'a Profile], scores: &Scores, most: usize) -> Self {
-        let mut stacks = Self::all(sides[0]);
+    pub fn highest(sides: &[&'a Profile], grouped: bool, scores: &Scores, most: usize) -> Self {
+        let mut stacks = Self::all(sides[0]).grouped(grouped);
         if scores.order.len() <= most {
             return stacks;
         }
         let all = sides[0].stacks.len();
-        let mut kept = vec![false; all];
-        kept[0] = true;
+        let mut kept: Vec<bool> = (0..all).map(|stack| stacks.is_group(stack)).collect();
         for &node in &scores.order[..most] {
             kept[node as usize] = true;
         }

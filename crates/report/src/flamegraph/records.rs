@@ -106,10 +106,11 @@ pub struct Fitted<'a> {
 }
 
 /// Counts the samples of a profile, or of both sides of a difference. `progress` gets the number of samples counted
-/// and of all samples. `peak`: when most was alive. `limit` is the largest weight.
+/// and of all samples. `peak`: when most was alive. `grouped`: the outermost frames are those of groups. `limit` is the largest weight.
 pub fn fit<'a>(
     sides: &[&'a Profile],
     peak: Option<Nanos>,
+    grouped: bool,
     limit: usize,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Fitted<'a> {
@@ -118,9 +119,9 @@ pub fn fit<'a>(
         let stacks = match plan.stacks {
             Some(most) => {
                 let scores = scores.get_or_insert_with(|| Scores::of(sides, peak));
-                Stacks::highest(sides, scores, most)
+                Stacks::highest(sides, grouped, scores, most)
             }
-            None => Stacks::all(sides[0]),
+            None => Stacks::all(sides[0]).grouped(grouped),
         };
         let records: Vec<Records> = sides
             .iter()
@@ -294,9 +295,9 @@ mod tests {
         }
         drop(all);
         profile.cpu.clear();
-        let least = fit(&[&profile], None, 0, &mut |_, _| {});
+        let least = fit(&[&profile], None, false, 0, &mut |_, _| {});
         assert_eq!(least.sides[0].buckets, 1);
-        let most = fit(&[&profile], None, usize::MAX, &mut |_, _| {});
+        let most = fit(&[&profile], None, false, usize::MAX, &mut |_, _| {});
         assert_eq!(most.sides[0].buckets, BUCKETS);
         assert!(most.stacks.pruned.is_none() && most.sides[0].classes.merged.is_none());
     }

@@ -156,7 +156,7 @@ fn pruning_keeps_sums_and_whatever_is_large_in_some_view() {
     }
     profile.cpu.clear();
     let scores = Scores::of(&[&profile], None);
-    let stacks = Stacks::highest(&[&profile], &scores, 3);
+    let stacks = Stacks::highest(&[&profile], false, &scores, 3);
     let named = |stack: u32| {
         let frame = stacks.nodes[stack as usize].frame;
         stacks.functions[stacks.frames[frame as usize].function as usize]
