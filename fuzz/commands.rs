@@ -9,7 +9,7 @@ use nthbyte_profile::{Profile, Reader};
 use nthbyte_report::explain::{Asked, Resident, Style};
 use nthbyte_report::{
     At, By, Bytes, Diff, Explanation, Leaks, Memory, Selected, Sort, Summary, Time, Tree, diff,
-    flamegraph, fold,
+    flamegraph, fold, suite,
 };
 
 use super::allocator::most_during;
@@ -40,7 +40,7 @@ impl Write for Sink {
 type Command = fn(&mut Profile, &mut Sink) -> io::Result<()>;
 
 /// All of them, by name.
-const COMMANDS: [(&str, Command); 16] = [
+const COMMANDS: [(&str, Command); 17] = [
     ("load", |_, _| Ok(())),
     ("summary", |profile, out| {
         summary(profile, By::Function, out)
@@ -87,6 +87,16 @@ const COMMANDS: [(&str, Command); 16] = [
             &Leaks::of_one("", profile, false),
         )?)
     }),
+    ("tests", |profile, out| {
+        let marks = marks(profile);
+        let mut builder = suite::Builder::new(marks.owners);
+        for recording in &marks.recordings {
+            builder.add(recording, profile);
+        }
+        let suite = builder.finish();
+        out.write_all(suite.render(80, 5).as_bytes())?;
+        Ok(serde_json::to_writer(out, &suite)?)
+    }),
     ("diff", |profile, out| {
         // Two files of one content.
         let other = [profile.clone()];
@@ -116,6 +126,28 @@ const COMMANDS: [(&str, Command); 16] = [
         collapsed::write(profile, out, &mut |_, _| ())
     }),
 ];
+
+/// A run of tests that take turns, with some samples each.
+fn marks(profile: &Profile) -> suite::Marks {
+    const SAMPLES_OF_A_TEST: usize = 32;
+    let tests = profile.samples.len() / SAMPLES_OF_A_TEST + 1;
+    let owners = (0..tests).map(|test| suite::Owner {
+        name: format!("test_{test}"),
+        scope: (test % 8 == 0).then(|| "module".to_owned()),
+    });
+    let begin = |test: u64| (profile.end.0 / tests as u64 * test, test as i64);
+    suite::Marks {
+        nthbyte_tests: suite::VERSION,
+        owners: owners.collect(),
+        recordings: vec![suite::Recording {
+            profile: String::new(),
+            clock: 0,
+            switches: (0..tests as u64).map(begin).collect(),
+            unfinished: vec![0],
+        }],
+        measured: Vec::new(),
+    }
+}
 
 fn summary(profile: &mut Profile, by: By, out: &mut Sink) -> io::Result<()> {
     fold::fold(profile);

@@ -149,6 +149,12 @@ def as_utf8(path: str) -> str:
     return os.fsencode(path).decode(errors="replace")
 
 
+def process_labels(labels: dict[str, str]) -> str:
+    """Returns labels for the agent: keys and values, with ``\\x1f`` between them."""
+    words = [word for label in labels.items() for word in label]
+    return "\x1f".join(word.replace("\x1f", " ").replace("\0", " ") for word in words)
+
+
 def from_utf8(path: str) -> str:
     """Returns a path that the agent has given."""
     return os.fsdecode(path.encode())
@@ -231,6 +237,13 @@ class Agent:
     def free_name(self, path: str) -> str:
         """Returns the name that a claim without ``force`` would take now. It makes no file."""
         return from_utf8(self._native.free_name(as_utf8(path)))
+
+    def label_process(self, **labels: str) -> None:
+        """Labels the samples of all threads, whatever their contexts are; without a label, no longer.
+
+        The labels of a thread are inside of these. Each set of them takes some hundred bytes for good.
+        """
+        self._native.label_process(as_utf8(process_labels(labels)))
 
     def start(self, config: Config) -> None:
         """Starts a session. Raises Error if it cannot start."""

@@ -28,6 +28,8 @@ class Config(TypedDict):
     """Why native memory is not recorded, although it should be."""
     native_frames: bool
     """Whether samples of native memory and time samples have the frames of native code."""
+    whole_mappings: bool
+    """Whether mappings and large blocks count as a whole, and not with what is touched of them: for limits of tests."""
     huge_pages: str
     """``thp``, ``hugetlb`` or ``off``."""
     holders: str

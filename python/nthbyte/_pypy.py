@@ -25,6 +25,7 @@ from nthbyte._agent import (
     claim_request,
     from_utf8,
     interpreter,
+    process_labels,
     read_mark,
     read_result,
     to_json,
@@ -139,6 +140,10 @@ class PyPyAgent(Agent):
     def free_name(self, path: str) -> str:
         """See :meth:`Agent.free_name`."""
         return from_utf8(self._library.free_name(as_utf8(path)))
+
+    def label_process(self, **labels: str) -> None:
+        """See :meth:`Agent.label_process`."""
+        self._library.label_process(process_labels(labels))
 
     def snapshot(self, force: bool) -> str | None:
         """See :meth:`Agent.snapshot`."""
@@ -337,6 +342,7 @@ class _Library:
         self._name_thread = function("name_thread", void, u64, self._text)
         self.define_labels = function("define_labels", backend.new_primitive_type("uint32_t"), self._text)
         self.set_labels = function("set_labels", void, backend.new_primitive_type("uint32_t"))
+        self._label_process = function("label_process", void, self._text)
         self._load_native = function("load_native", self._int, self._text, self._text, size)
         self._page_tables_problem = function("page_tables_problem", self._int, self._text, size)
         self._claim = function("claim", self._int, self._text, self._text, size)
@@ -406,6 +412,10 @@ class _Library:
         if is_refused:
             raise Error(self._string(answer))
         return self._string(answer)
+
+    def label_process(self, text: str) -> None:
+        """Labels the whole process."""
+        self._label_process(self.c_string(text))
 
     def free_name(self, path: str) -> str:
         """Returns the name that a claim would take now that replaces nothing."""

@@ -6,6 +6,7 @@ are exact, and ``>=``: 2048 bytes exceed "2 KB". The recording of the run is int
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
@@ -99,20 +100,45 @@ class Limits:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_pyfunc_call(self, pyfuncitem: Any) -> Generator[None, None, None]:
         """Records the call of a test with a limit."""
-        if not self.is_exact(pyfuncitem):
+        with self._recording(pyfuncitem):
+            yield
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_call(self, item: Any) -> Generator[None, None, None]:
+        """Records the call of a method of a ``unittest.TestCase``, which is not made by the hook above."""
+        unittest = sys.modules.get("unittest")
+        instance = getattr(item, "instance", None)
+        if unittest is None or not isinstance(instance, unittest.TestCase):
             yield
             return
-        names = self._markers(pyfuncitem)
+        with self._recording(item):
+            if not inspect.iscoroutinefunction(item.obj):
+                yield
+                return
+            # Of these, pytest does not hand its own function over.
+            setattr(instance, item.name, item.obj)
+            try:
+                yield
+            finally:
+                delattr(instance, item.name)
+
+    @contextlib.contextmanager
+    def _recording(self, item: Any) -> Generator[None, None, None]:
+        """While it lasts, the function of a test with a limit records itself."""
+        if not self.is_exact(item):
+            yield
+            return
+        names = self._markers(item)
         if len(names.intersection(_ONE_OF)) > 1:
             # The words of pytest-memray.
             raise ValueError("Only one Memray marker can be applied to each test")
-        function = pyfuncitem.obj
-        pyfuncitem.obj = self._recorded(pyfuncitem, function, "limit_leaked_objects" in names)
+        function = item.obj
+        item.obj = self._recorded(item, function, "limit_leaked_objects" in names)
         try:
             yield
         finally:
             # Plugins that run a test again take the function from here.
-            pyfuncitem.obj = function
+            item.obj = function
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: Any) -> Generator[None, Any, None]:
@@ -300,7 +326,9 @@ class Limits:
         return "nthbyte-max-memory", f"List of allocations:\n{body}"
 
     def _frames(self) -> int:
-        return max(int(self._config.option.nthbyte_stacks or _FRAMES), 1)
+        options = self._config.option
+        frames = options.nthbyte_stacks or getattr(options, "stacks", None) or _FRAMES
+        return max(int(frames), 1)
 
 
 class _Call:
@@ -397,7 +425,8 @@ def _every(path: str) -> Config:
     from nthbyte._options import OPTIONS
 
     defaults: dict[str, Any] = {option.name: option.default for option in OPTIONS if option.is_argument}
-    return configure(path, {**defaults, "every": 1})
+    # Limits are about what is asked for, as those of pytest-memray are.
+    return {**configure(path, {**defaults, "every": 1}), "whole_mappings": True}
 
 
 def _measure(path: str, call: _Call, of_thread: bool, arenas: bool) -> dict[str, Any]:

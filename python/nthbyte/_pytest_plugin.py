@@ -28,6 +28,16 @@ MARKERS = {
 # What pytest-memray calls its plugin's object.
 _MEMRAY = "memray_manager"
 
+# Its options without a value.
+_SWITCHES = ("memray", "hide_memray_summary", "trace_python_allocators", "fail_on_increase")
+
+# What to use in place of those of its options that are not there.
+_INSTEAD = {
+    "memray_bin_path": "use --nthbyte-output, which names the profile",
+    "memray_bin_prefix": "use --nthbyte-output, which names the profile",
+    "native": "nthbyte run --native-frames -m pytest has native frames",
+}
+
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """Adds the options. Those of pytest-memray are added unless it is installed, so that a project may switch."""
@@ -90,9 +100,16 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
             action="store_true",
             help="fail a test with limit_memory that uses more than in its last run",
         )
+        add("--stacks", metavar="N", type=int, help="the same as --nthbyte-stacks")
         parser.addini("verbosity_memray", "how much a test that exceeds limit_memory shows", default="auto")
-        for name in ("--memray-bin-path", "--memray-bin-prefix"):
-            add(name, help="not there: use --nthbyte-output")
+        for name in _SWITCHES:
+            parser.addini(_ini_name(name), f"the same as {_flag(name)}", type="bool")
+        for name in ("most_allocations", "stacks"):
+            parser.addini(name, f"the same as {_flag(name)}")
+        parser.addini("native", f"not there: {_INSTEAD['native']}", type="bool")
+        add("--native", action="store_true", help=f"not there: {_INSTEAD['native']}")
+        for name in ("memray_bin_path", "memray_bin_prefix"):
+            add(_flag(name), help=f"not there: {_INSTEAD[name]}")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -100,7 +117,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Starts the recording before any file of the project is imported."""
     options = early_config.known_args_namespace
     # A worker of xdist waits for what its controller tells it.
-    if is_on(options) and "PYTEST_XDIST_WORKER" not in os.environ:
+    if is_on(early_config, options) and "PYTEST_XDIST_WORKER" not in os.environ:
         _begin(early_config, options)
 
 
@@ -110,16 +127,15 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in MARKERS.values():
         config.addinivalue_line("markers", line)
     options = config.option
-    for name in ("memray_bin_path", "memray_bin_prefix"):
+    if not _has_memray():
+        _read_settings(config)
+    for name, instead in _INSTEAD.items():
         if getattr(options, name, None) and not _has_memray():
-            flag = "--" + name.replace("_", "-")
-            raise pytest.UsageError(
-                f"{flag} is an option of pytest-memray: with nthbyte, use --nthbyte-output"
-            )
+            raise pytest.UsageError(f"{_flag(name)} is an option of pytest-memray: with nthbyte, {instead}")
     if options.nthbyte and getattr(options, "memray", False) and _has_memray():
         raise pytest.UsageError("--nthbyte and --memray record the same memory: leave one of them out")
     _check(options)
-    if is_on(options) and not config.pluginmanager.has_plugin("nthbyte_run"):
+    if is_on(config, options) and not config.pluginmanager.has_plugin("nthbyte_run"):
         _begin(config, options)
 
 
@@ -150,23 +166,24 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     manager = config.pluginmanager
     names = set(MARKERS)
     if manager.has_plugin(_MEMRAY):
-        if is_on(config.option):
+        if is_on(config, config.option):
             # Two recordings of the same memory disturb each other.
             manager.unregister(name=_MEMRAY)
         else:
             names = {"limit_allocated"}
-    limited = [item for item in session.items if any(name in item.keywords for name in names)]
-    if limited and sys.implementation.name != "cpython":
-        if not config.option.nthbyte_estimate:
-            text = "limits of tests are judged on CPython only; here, limit_allocated with --nthbyte-estimate"
+    if sys.implementation.name != "cpython":
+        unknown = names - {"limit_allocated"}
+        if any(name in item.keywords for item in session.items for name in unknown):
+            text = (
+                f"{', '.join(sorted(unknown))}: not judged, because PyPy does not say when objects are freed"
+            )
             config.issue_config_time_warning(pytest.PytestWarning(f"nthbyte: {text}"), stacklevel=2)
-            return
-        # It does not say when objects are freed.
-        names = {"limit_allocated"}
+        names -= unknown
+    limited = [item for item in session.items if any(name in item.keywords for name in names)]
     if (limited or config.option.nthbyte_leaks) and not config.option.collectonly:
         from nthbyte._pytest_limits import Limits, check, refuse_if_recorded
 
-        if not is_on(config.option):
+        if not is_on(config, config.option):
             refuse_if_recorded()
         for item in limited:
             check(item)
@@ -175,13 +192,32 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             manager.register(limits, "nthbyte_limits")
 
 
-def is_on(options: Any) -> bool:
-    """Whether the run is recorded."""
+def is_on(config: pytest.Config, options: Any) -> bool:
+    """Whether the run is recorded. ``options``: those of the command line, as far as they are known."""
     if any(getattr(options, name, False) for name in ("help", "version", "collectonly")):
         return False
-    return bool(
-        options.nthbyte or options.nthbyte_leaks or (getattr(options, "memray", False) and not _has_memray())
-    )
+    if options.nthbyte or options.nthbyte_leaks:
+        return True
+    if _has_memray():
+        return False
+    return bool(getattr(options, "memray", False) or config.getini("memray"))
+
+
+def _read_settings(config: pytest.Config) -> None:
+    """Takes options of pytest-memray from the project's settings, where the command line has none."""
+    for name in (*_SWITCHES, "native", "most_allocations", "stacks"):
+        value = getattr(config.option, name, None)
+        if value is None or value is False:
+            setattr(config.option, name, config.getini(_ini_name(name)) or None)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _ini_name(name: str) -> str:
+    """The name of a setting: pytest-memray spells one of them as its option."""
+    return name.replace("_", "-") if name == "fail_on_increase" else name
 
 
 def _begin(config: pytest.Config, options: Any) -> None:

@@ -33,6 +33,9 @@ _NOBODY = -1
 # most of them would have no sample.
 _PERIOD = "128KiB"
 
+# Rows of each table.
+_TOP = 5
+
 
 class Run:
     """The plugin's object in each process of a run."""
@@ -199,7 +202,7 @@ class Run:
         write = terminalreporter.write_line
         terminalreporter.write_sep("=", "nthbyte")
         path = self.write_marks()
-        if not getattr(self.options, "hide_memray_summary", False):
+        if not getattr(self.config.option, "hide_memray_summary", False):
             width = str(getattr(terminalreporter._tw, "fullwidth", 80))
             done = subprocess.run(
                 [COMMAND, "tests", path, "--top", str(self._top()), *self._compared()],
@@ -218,8 +221,7 @@ class Run:
             write(line)
         for name in self.missing_workers:
             write(f"nthbyte: worker {name} has ended early: its tests are in no table")
-        has_more = " --all" if self.of_workers else ""
-        write(f"nthbyte: see more with: nthbyte explain {_shown(self.recorder.first_path)}{has_more}")
+        write(f"nthbyte: see more with: nthbyte explain {_shown(self.recorder.first_path)}")
 
     def _compared(self) -> list[str]:
         baseline = self.options.nthbyte_baseline
@@ -227,10 +229,10 @@ class Run:
 
     def _top(self) -> int:
         for name in ("nthbyte_top", "most_allocations"):
-            value = getattr(self.options, name, None)
+            value = getattr(self.config.option, name, None)
             if value is not None:
                 return max(int(value), 0)
-        return 5
+        return _TOP
 
     def write_marks(self) -> str:
         """Writes the file that says what ran when, for all processes of the run. Returns its path."""
@@ -247,10 +249,13 @@ class Recorder:
     def __init__(self, config: Config, family: str | None):
         self._config = config
         self._family = family
+        self._agent = load()
         self.first_path = config["output"]
         self.alive: set[int] = set()
         """The shared fixtures that are not torn down."""
         self._owners: dict[tuple[str, str | None], int] = {}
+        self._labels: list[str] = []
+        """What the samples of each owner are labelled with, as the tables call it."""
         self._stack = [_NOBODY]
         self._switches: list[tuple[int, int]] = []
         self._recordings: list[dict[str, Any]] = []
@@ -269,7 +274,7 @@ class Recorder:
         if is_first:
             self.first_path = path
         self._path = path
-        self._recordings.append({"profile": os.path.basename(path), "clock": load().clock_start() or 0})
+        self._recordings.append({"profile": os.path.basename(path), "clock": self._agent.clock_start() or 0})
         self._switches = []
         self._switch()
 
@@ -303,10 +308,14 @@ class Recorder:
         if self._path is not None:
             gc.collect()
             self.pause()
+        self._agent.label_process()
 
     def owner(self, name: str, scope: str | None) -> int:
         """The number of a test or fixture."""
-        return self._owners.setdefault((name, scope), len(self._owners))
+        number = self._owners.setdefault((name, scope), len(self._owners))
+        if number == len(self._labels):
+            self._labels.append(name if scope is None else f"fixture {name} ({scope})")
+        return number
 
     def at_work(self, name: str, scope: str | None) -> AtWork:
         """Notes who is at work while a block runs."""
@@ -323,7 +332,12 @@ class Recorder:
         self._switch()
 
     def _switch(self) -> None:
-        self._switches.append((time.monotonic_ns(), self._stack[-1]))
+        owner = self._stack[-1]
+        if owner == _NOBODY:
+            self._agent.label_process()
+        else:
+            self._agent.label_process(test=self._labels[owner])
+        self._switches.append((time.monotonic_ns(), owner))
 
     def add_measured(self, name: str, figures: dict[str, Any]) -> None:
         """Adds the figures of a test that was recorded by itself."""

@@ -374,6 +374,7 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
         "native": True if checked["native_frames"] else checked["native"],
         "native_frames": checked["native_frames"],
         "native_problem": None,
+        "whole_mappings": False,
         "huge_pages": checked["huge_pages"],
         "holders": {None: "auto", True: "always", False: "never"}[checked["holders"]],
         "no_names": not checked["names"],

@@ -89,3 +89,20 @@ def test_copies_of_stacks_belong_below_the_switch(pypy: Interpreter, tmp_path: P
     assert bytes_of["work"] > 0.2 * found["all"]["bytes"]["estimate"]
     assert bytes_of["loop"] > 0.2 * found["all"]["bytes"]["estimate"]
     assert bytes_of.get("[no Python frame]", 0) < 0.05 * found["all"]["bytes"]["estimate"]
+
+
+def test_a_later_session_knows_what_was_compiled_in_an_earlier_one(pypy: Interpreter, tmp_path: Path) -> None:
+    """PyPy writes the name of a code that is made while it walks stacks only once."""
+    program = """
+import nthbyte
+
+kept = []
+source = "def made(kept):\\n    for _ in range(50):\\n        kept.append([None] * 20_000)\\n"
+with nthbyte.Profiler("first.nthb", every="64KiB"):
+    exec(source, globals())
+with nthbyte.Profiler("second.nthb", every="64KiB"):
+    made(kept)
+"""
+    pypy.python("-c", program, folder=tmp_path).ok()
+    names = {row["name"] for row in harness.summary(tmp_path / "second.nthb")["rows"]}
+    assert "made" in names and "(code without a name)" not in names

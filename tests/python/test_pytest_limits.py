@@ -6,13 +6,17 @@ import sys
 
 import pytest
 
+from nthbyte._agent import COMMAND
+
 pytest_plugins = ["pytester"]
 
 # The header of a bytes object, and the zero at its end.
 HEADER = sys.getsizeof(b"")
 
 SUITE = f"""
+import mmap
 import threading
+import unittest
 
 import pytest
 
@@ -84,6 +88,29 @@ def test_failing():
 
 def test_unlimited():
     KEPT.append(block(50_000))
+
+@pytest.mark.limit_memory("20 MB")
+def test_untouched():
+    # Nothing of it is ever in memory.
+    KEPT.append(mmap.mmap(-1, 20 << 20))
+
+class TestMethods(unittest.TestCase):
+    def setUp(self):
+        # What is not in the method does not count.
+        self.own = block(100_000)
+
+    @pytest.mark.limit_memory("64 KB")
+    def test_method_at(self):
+        block(65536)
+
+    @pytest.mark.limit_memory("64 KB")
+    def test_method_below(self):
+        block(65535)
+
+class TestAwaited(unittest.IsolatedAsyncioTestCase):
+    @pytest.mark.limit_memory("1 MB")
+    async def test_awaited(self):
+        block(1 << 20)
 """
 
 # What fails, and why.
@@ -94,6 +121,9 @@ SAID = {
     "test_leaks": "Test was allowed to leak 5.0KiB per location but at least one location leaked more",
     "test_objects": "Test leaked 1 objects",
     "test_failing": "KeyError: 'its own'",
+    "test_untouched": "Test was limited to 20.0MiB but allocated 20.0MiB",
+    "TestMethods::test_method_at": "Test was limited to 64.0KiB but allocated 64.0KiB",
+    "TestAwaited::test_awaited": "Test was limited to 1.0MiB but allocated *MiB",
 }
 
 
@@ -104,18 +134,29 @@ def test_limits_are_exact(options: list[str], pytester: pytest.Pytester) -> None
     lines = [line for line in run.outlines if line.startswith(("FAILED", "MEMORY PROBLEMS"))]
     assert {line.partition("::")[2].partition(" ")[0] for line in lines} == set(SAID)
     for name, words in SAID.items():
-        run.stdout.fnmatch_lines([f"* {name} *", *([] if name == "test_failing" else [f"*{words}"])])
+        run.stdout.fnmatch_lines(
+            [f"* {name.replace('::', '.')} *", *([] if name == "test_failing" else [f"*{words}"])]
+        )
     run.stdout.fnmatch_lines(
-        ["*List of allocations:", "    - 2.0KiB allocated here:", "        block:*.py:8"]
+        ["*List of allocations:", "    - 2.0KiB allocated here:", "        block:*.py:10"]
     )
     if options:
         # The test has its figures in the table, too.
         run.stdout.fnmatch_lines(["Left alive at the end", "*test_*::test_leaks*"])
+        # What ran between them is in profiles of the same run.
+        [first] = pytester.path.glob("*.tests.json")
+        profile = first.with_name(first.name.replace(".tests.json", ".nthb"))
+        [part] = pytester.path.glob(f"{profile.stem}.*.nthb")
+        explained = pytester.run(COMMAND, "explain", profile)
+        assert explained.ret == 0 and part.name not in "".join(explained.errlines)
 
 
 def test_what_limits_of_another_kind_say(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(SUITE)
-    whole = pytester.runpytest("--memray", "--trace-python-allocators", "-k", "small")
+    pytester.makeini("[pytest]\nmemray = true\ntrace_python_allocators = true\n")
+    whole = pytester.runpytest("--stacks", "1", "-k", "small")
+    whole.stdout.fnmatch_lines(["*= nthbyte =*"])
+    pytester.makeini("[pytest]")
     whole.assert_outcomes(failed=2)
     estimated = pytester.runpytest("--nthbyte", "--nthbyte-estimate", "-k", "small_of_arenas or allocated")
     # Not the test fails, but the run.
@@ -155,3 +196,14 @@ def test_a_wrong_limit_is_said_before_any_test_runs(
     run = pytester.runpytest()
     assert run.ret == pytest.ExitCode.USAGE_ERROR
     run.stderr.fnmatch_lines([f"ERROR: *::test_one: {marker.partition('(')[0]}: {said}"])
+
+
+@pytest.mark.parametrize("option", ["--native", "--memray-bin-path=.", "--memray-bin-prefix=x"])
+def test_an_option_of_pytest_memray_that_is_not_there_is_named(
+    option: str, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile("def test_one(): pass")
+    run = pytester.runpytest(option)
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    name = option.partition("=")[0]
+    run.stderr.fnmatch_lines([f"ERROR: {name} is an option of pytest-memray: with nthbyte, *"])

@@ -106,6 +106,73 @@ def test_each_test_has_what_it_allocated(workers: list[str], pytester: pytest.Py
     assert mib(rows["table"], "left") == 0.0 and mib(rows["table"], "allocated") in (3.0, 3.0 * copies)
 
 
+# Of each test, so many mebibytes are made where its context is another one than pytest's, or in another thread.
+OTHER_CONTEXTS = """
+import contextvars, threading, unittest
+import pytest
+import nthbyte
+
+BEFORE = contextvars.copy_context()
+KEPT = [None]
+
+def make(count):
+    for _ in range(count):
+        KEPT[0] = bytes(1 << 20)
+
+@pytest.fixture(scope="module")
+def table():
+    make(2)
+    yield
+    make(1)
+
+def test_context():
+    BEFORE.run(make, 3)
+
+def test_thread(table):
+    thread = threading.Thread(target=make, args=[4])
+    thread.start()
+    thread.join()
+
+def test_label():
+    with nthbyte.label(endpoint="/"):
+        make(5)
+
+class TestAwaited(unittest.IsolatedAsyncioTestCase):
+    async def test_awaited(self):
+        make(6)
+
+@pytest.mark.limit_memory("1 GB")
+def test_alone():
+    make(7)
+
+def test_after():
+    make(8)
+"""
+
+
+def test_samples_have_the_label_of_their_test(pytester: pytest.Pytester) -> None:
+    name = pytester.makepyfile(OTHER_CONTEXTS).name
+    run = pytester.runpytest("--nthbyte", "--nthbyte-every", "1", "--nthbyte-output", "p.nthb")
+    run.assert_outcomes(passed=6)
+
+    def made(label: str) -> int:
+        """The mebibytes that the function has made with a label, in all profiles."""
+        profiles = sorted(map(str, pytester.path.glob("*.nthb")))
+        words = ["--label", label, "--domain", "python", "--json"]
+        done = subprocess.run([COMMAND, "summary", *profiles, *words], capture_output=True, text=True)
+        rows = json.loads(done.stdout)["rows"] if done.returncode == 0 else []
+        return round(sum(row["self_bytes"]["estimate"] for row in rows if row["name"] == "make") / MIB)
+
+    expected = {"test_context": 3, "test_thread": 4, "test_label": 5, "test_after": 9}
+    for test, mebibytes in {**expected, "TestAwaited::test_awaited": 6}.items():
+        assert made(f"test={name}::{test}") == mebibytes, test
+    assert made(f"test=fixture table of {name} (module)") == 2
+    # It is recorded by itself.
+    assert made(f"test={name}::test_alone") == 0
+    # A label inside of the test's.
+    assert made("endpoint=/") == 5
+
+
 def test_without_the_flag_nothing_is_loaded(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

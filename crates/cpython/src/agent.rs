@@ -346,6 +346,7 @@ impl Agent {
         };
         // SAFETY: the agent is borrowed, so the GIL is held; the observer needs no context.
         unsafe { self.installed.start_sampling(points, observer) };
+        native::count_whole_mappings(config.whole_mappings);
         self.tracker.begin_native(seed, config.native_frames);
         Ok(())
     }

@@ -71,6 +71,7 @@ extern "C" fn PyInit__native() -> *mut PyObject {
         method(c"locate_context", locate_context, METH_O),
         method(c"sees_label", sees_label, METH_O),
         method(c"read_labels", read_labels, METH_O),
+        method(c"label_process", label_process, METH_O),
         method(
             c"label",
             // SAFETY: the flags say which function it is.
@@ -330,6 +331,16 @@ unsafe extern "C" fn read_labels(_module: *mut PyObject, agrees: *mut PyObject) 
         // SAFETY: CPython calls this with a live object.
         let agrees = unsafe { gil.object(agrees) }.is_some_and(|agrees| agrees.is_true());
         labels::read(gil, agrees);
+        None
+    })
+}
+
+/// `label_process(text: str)`: see [`nthbyte_session::labels::label_process`].
+unsafe extern "C" fn label_process(_module: *mut PyObject, text: *mut PyObject) -> *mut PyObject {
+    answer(None, |gil| {
+        // SAFETY: CPython calls this with a live object.
+        let text = unsafe { gil.object(text) }.and_then(|text| text.text())?;
+        nthbyte_session::labels::label_process(&text);
         None
     })
 }

@@ -78,7 +78,7 @@ pub struct Family {
 /// A member's name is the first profile's name with the process's number before the suffix. The member's description
 /// has the same number, it is of the same run, and its parents lead to the first process: each parent has a profile in the
 /// family, or no profile at all (a process without samples leaves no file). A profile of an older nthbyte does not say its
-/// run; then a member's session began no earlier than the first one.
+/// run; then a member's session began no earlier than the first one. Later recordings of the first process are members, too.
 ///
 /// # Errors
 /// If the profile or its folder cannot be read.
@@ -136,6 +136,10 @@ fn descends(
     fresh: &HashMap<u32, Vec<(PathBuf, Meta)>>,
     old: &HashSet<u32>,
 ) -> bool {
+    if pid == first {
+        // Another recording of the first process.
+        return true;
+    }
     let mut at = pid;
     // The system reuses process numbers, so parents could form a circle.
     for _ in 0..=fresh.len() {

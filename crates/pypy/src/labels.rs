@@ -62,20 +62,23 @@ pub fn set(number: u32) {
 /// The labels in force of the calling thread. `None` if there is no room to record them.
 pub fn here(recording: &mut Recording<'_>) -> Option<LabelSetId> {
     if !ARE_USED.load(Acquire) {
-        return Some(LabelSetId::NONE);
+        return labels::of_process(recording);
     }
     let thread = this_thread();
     for place in places(thread) {
         match place.thread.load(Relaxed) {
             known if known == thread => {
                 let set = labels::of_number(place.number.load(Relaxed));
-                return set.map_or(Some(LabelSetId::NONE), |set| set.recorded(recording));
+                return match set {
+                    Some(set) => set.recorded(recording),
+                    None => labels::of_process(recording),
+                };
             }
             0 => break,
             _ => {}
         }
     }
-    Some(LabelSetId::NONE)
+    labels::of_process(recording)
 }
 
 /// Whether a set was ever defined.
@@ -85,13 +88,7 @@ static ARE_USED: AtomicBool = AtomicBool::new(false);
 pub fn define(text: &str) -> u32 {
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let names = names.get_or_insert_default();
-    let mut parts = text.split('\x1f');
-    let mut all = Vec::new();
-    while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
-        if let Some(key) = names.key(key) {
-            all.push((key, labels::value(value)));
-        }
-    }
+    let all = names.parse(text);
     ARE_USED.store(true, Release);
     let set = names.with(None, &all);
     if labels::of_number(set.number).is_some() {

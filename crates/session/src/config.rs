@@ -37,6 +37,10 @@ pub struct Config {
     /// Whether samples of native memory have the frames of native code. Only the CPython agent reads it.
     #[serde(default)]
     pub native_frames: bool,
+    /// Whether mappings, and large blocks, count as a whole from their request on, and not with what is touched of them. Only
+    /// the CPython agent reads it.
+    #[serde(default)]
+    pub whole_mappings: bool,
     /// Why native memory is not recorded, although it should be; one clause.
     #[serde(default)]
     pub native_problem: Option<String>,

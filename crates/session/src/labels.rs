@@ -5,9 +5,9 @@
 //! What a profile takes is limited once more, when a set is recorded (`recording/interner/labels.rs`).
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::recording::Recording;
 use nthbyte_profile::event::LabelSetId;
@@ -39,6 +39,50 @@ pub fn of_number(number: u32) -> Option<&'static Set> {
     unsafe { set.as_ref() }
 }
 
+/// The labels of the whole process; null if there are none. They are never freed.
+static OF_PROCESS: AtomicPtr<Set> = AtomicPtr::new(std::ptr::null_mut());
+
+/// All labels that the process had, by their text.
+static ALL_OF_PROCESS: Mutex<Option<HashMap<String, &'static Set>>> = Mutex::new(None);
+
+/// Labels the whole process: samples of all threads have these labels, outside of those of the thread. `text` has keys and
+/// values, with `\x1f` between them; an empty one ends them. Each text takes some hundred bytes forever.
+pub fn label_process(text: &str) {
+    if text.is_empty() {
+        OF_PROCESS.store(std::ptr::null_mut(), Release);
+        return;
+    }
+    let mut all = ALL_OF_PROCESS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let all = all.get_or_insert_default();
+    let set: &'static Set = match all.get(text) {
+        Some(set) => set,
+        None => {
+            let labels = Names::default().parse(text);
+            let set = Box::leak(Box::new(Set {
+                labels: labels.into_boxed_slice(),
+                number: UNNUMBERED,
+                known: AtomicU64::new(0),
+            }));
+            all.insert(text.to_owned(), set);
+            set
+        }
+    };
+    OF_PROCESS.store(std::ptr::from_ref(set).cast_mut(), Release);
+}
+
+/// The number, in the profile, of the labels of a thread that has none of its own. `None` if there is no room to record them.
+#[inline]
+#[unsafe(link_section = "nthbyte_hot")]
+pub fn of_process(recording: &mut Recording<'_>) -> Option<LabelSetId> {
+    // SAFETY: the labels of a process are never freed.
+    match unsafe { OF_PROCESS.load(Acquire).as_ref() } {
+        Some(set) => set.recorded_alone(recording),
+        None => Some(LabelSetId::NONE),
+    }
+}
+
 /// Labels, each key once. Outer ones come first.
 pub struct Set {
     labels: Box<[Name]>,
@@ -49,10 +93,26 @@ pub struct Set {
 }
 
 impl Set {
-    /// Its number in the profile. `None` if there is no room to record it.
+    /// Its number in the profile, with the labels of the process. `None` if there is no room to record it.
     #[inline]
     #[unsafe(link_section = "nthbyte_hot")]
     pub fn recorded(&self, recording: &mut Recording<'_>) -> Option<LabelSetId> {
+        if OF_PROCESS.load(Relaxed).is_null() {
+            return self.recorded_alone(recording);
+        }
+        self.recorded_inside(recording)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn recorded_inside(&self, recording: &mut Recording<'_>) -> Option<LabelSetId> {
+        let outer = of_process(recording)?;
+        self.below(outer, recording)
+    }
+
+    #[inline]
+    #[unsafe(link_section = "nthbyte_hot")]
+    fn recorded_alone(&self, recording: &mut Recording<'_>) -> Option<LabelSetId> {
         let known = self.known.load(Relaxed);
         if (known >> 32) as u32 == recording.epoch().number() {
             return Some(LabelSetId(known as u32));
@@ -99,6 +159,18 @@ impl Names {
         let key: &'static str = Box::leak(key.into());
         self.keys.push(key);
         Some(key)
+    }
+
+    /// Keys with values, of a text that has `\x1f` between them. Those beyond the number of keys are missing.
+    pub fn parse(&mut self, text: &str) -> Vec<Name> {
+        let mut parts = text.split('\x1f');
+        let mut all = Vec::new();
+        while let (Some(key), Some(text)) = (parts.next(), parts.next()) {
+            if let Some(key) = self.key(key) {
+                all.push((key, value(text)));
+            }
+        }
+        all
     }
 
     /// A set with more labels. A value that it has for a key already is replaced.

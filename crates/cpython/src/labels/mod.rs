@@ -24,6 +24,7 @@ mod reader;
 use nthbyte_host::process::CachedProbe;
 use nthbyte_profile::event::LabelSetId;
 use nthbyte_session::Recording;
+use nthbyte_session::labels::of_process;
 
 use hamt::Direct;
 use objects::Entered;
@@ -40,12 +41,12 @@ pub use objects::{begin, label};
 #[unsafe(link_section = "nthbyte_hot")]
 pub unsafe fn of_thread(state: usize, recording: &mut Recording<'_>) -> Option<LabelSetId> {
     let Some(reader) = reader() else {
-        return Some(LabelSetId::NONE);
+        return of_process(recording);
     };
     // SAFETY: by the caller; the objects have the layout that was checked.
     let words = unsafe { Direct::new() };
     let Some(entered) = reader.entered(state, &words) else {
-        return Some(LabelSetId::NONE);
+        return of_process(recording);
     };
     // SAFETY: its type is that of entered sets, and the thread's context keeps it alive.
     let set = unsafe { &*(*(entered as *const Entered)).set };

@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use nthbyte_profile::event::{LabelSetId, LostKind, NodeId};
+use nthbyte_session::labels::of_process;
 use nthbyte_session::native::Placed;
 use nthbyte_session::{Recording, RecordingCell, Session, native};
 use nthbyte_unwind::Unwinder;
@@ -171,14 +172,14 @@ pub fn place(recording: &mut Recording<'_>, of_own_thread: OwnThread) -> Option<
 pub fn labels(recording: &mut Recording<'_>) -> Option<LabelSetId> {
     // SAFETY: there is a recording, and this is the only use of the state in this thread.
     let Some(state) = (unsafe { STATE.beside_recording() }).as_mut() else {
-        return Some(LabelSetId::NONE);
+        return of_process(recording);
     };
     // SAFETY: no preconditions.
     let os_id = u64::from(unsafe { libc::gettid() }.cast_unsigned());
     match living(state, os_id) {
         // SAFETY: the calling thread's own state.
         Some(thread) => unsafe { labels::of_thread(thread as usize, recording) },
-        None => Some(LabelSetId::NONE),
+        None => of_process(recording),
     }
 }
 

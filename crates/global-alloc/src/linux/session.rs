@@ -127,6 +127,7 @@ fn config(options: &Options) -> Config {
         cpu_hz: None,
         native: true,
         native_frames: true,
+        whole_mappings: false,
         native_problem: None,
         huge_pages: None,
         holders: Default::default(),

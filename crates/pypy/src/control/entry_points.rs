@@ -152,6 +152,18 @@ pub extern "C" fn nthbyte_pypy_set_labels(number: u32) {
     labels::set(number);
 }
 
+/// Labels the whole process: see [`nthbyte_session::labels::label_process`].
+///
+/// # Safety
+/// `text` ends with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_label_process(text: *const c_char) {
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    // A panic leaves the labels as they were.
+    let _ = std::panic::catch_unwind(|| nthbyte_session::labels::label_process(&text));
+}
+
 /// Makes native memory available, before [`nthbyte_pypy_prepare_vmprof`], which remembers the imports that this changes.
 /// `path` is that of the library. Returns 0, or 1 with the reason in `message`.
 ///

@@ -6,9 +6,9 @@ use std::sync::{Mutex, TryLockError};
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, Sampler};
 
-use nthbyte_profile::event::LostKind;
 use nthbyte_session::{
-    Config, Counted, Mark, Outcome, RUNNING_ALREADY, Rate, Session, native, record_waiting, timers,
+    Config, Counted, Mark, Outcome, RUNNING_ALREADY, Rate, Session, native, record_now,
+    record_waiting, timers,
 };
 
 use super::python::{self, Settings, Wanted, allocate};
@@ -17,7 +17,7 @@ use crate::collector::{
 };
 use crate::gil_trap::GilTrap;
 use crate::host::HOST;
-use crate::stacks::{FrameList, Vmprof, forget_names, native as native_stacks, ticks};
+use crate::stacks::{FrameList, Vmprof, keep_names, native as native_stacks, ticks};
 use nthbyte_rpython::binary::{CallSite, Collector, Detour, Library, MemoryMap, Redirect, entry};
 use nthbyte_rpython::{Majors, Nursery};
 
@@ -147,9 +147,6 @@ impl Running {
                     native::add_sources(&mut meta, Method::Preload, config.native_period());
                 }
                 let session = Session::start(config, meta, &HOST)?;
-                if let Some(mut recording) = session.record(LostKind::Other) {
-                    forget_names(&mut recording);
-                }
                 let vmprof = Vmprof::attach(
                     config.cpu_hz.is_some(),
                     FrameList::sought(library.thread_local.clone()),
@@ -270,6 +267,9 @@ impl Running {
         };
         // Before `_vmprof` is given up, which has the names.
         record_waiting(&HOST);
+        if let Some(mut recording) = record_now() {
+            keep_names(&mut recording);
+        }
         drop(remains.vmprof);
         python::keep_types(std::mem::take(&mut remains.types));
         let mut outcome = remains.session.finish(Some(Counted {

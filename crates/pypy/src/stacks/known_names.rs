@@ -12,7 +12,7 @@ use super::names::{Parsed, names_in_buffers, parse};
 /// The number of bytes of the file that are read at once.
 const BLOCK: usize = 1 << 16;
 
-/// The names of a session.
+/// The names of this process, of all sessions: `_vmprof` writes that of a code which is made while it is on only once.
 #[derive(Default)]
 struct KnownNames {
     /// The number of bytes of the file that were read.
@@ -46,9 +46,12 @@ pub fn name<'a>(recording: &'a mut Recording<'_>, unique_id: u64) -> Option<Cow<
     Some(String::from_utf8_lossy(&known.texts[place]))
 }
 
-/// Forgets the names of an earlier session.
-pub fn forget(recording: &mut Recording<'_>) {
-    *KNOWN.with(recording) = None;
+/// Reads all names that there are, before a session gives up the file and the buffers: later sessions need them.
+pub fn keep(recording: &mut Recording<'_>) {
+    KNOWN
+        .with(recording)
+        .get_or_insert_default()
+        .read_the_rest();
 }
 
 /// Reads all names that there are, before the file and the buffers are given up.
@@ -58,23 +61,32 @@ pub fn forget(recording: &mut Recording<'_>) {
 pub unsafe fn read_all_in_child() {
     // SAFETY: by the contract, no other thread has a recording.
     let known = unsafe { KNOWN.beside_recording() }.get_or_insert_default();
-    known.read_all();
-    names_in_buffers(BUFFERS_AT.load(Ordering::Relaxed), |id, text| {
-        known.insert(id, text);
-    });
-    (known.read, known.broken) = (0, false);
-    known.rest.clear();
+    known.read_the_rest();
 }
 
 impl KnownNames {
     /// Without memory for it, the name stays unknown.
     fn insert(&mut self, unique_id: u64, text: &[u8]) {
         let start = self.texts.len();
+        if self.places.contains_key(&unique_id) {
+            // It is written once more at the start of each session. Numbers are never used again.
+            return;
+        }
         if self.texts.try_reserve(text.len()).is_err() || self.places.try_reserve(1).is_err() {
             return;
         }
         self.texts.extend_from_slice(text);
         self.places.insert(unique_id, start..self.texts.len());
+    }
+
+    /// Reads the names of the file and of the buffers. The next file is another one.
+    fn read_the_rest(&mut self) {
+        self.read_all();
+        names_in_buffers(BUFFERS_AT.load(Ordering::Relaxed), |id, text| {
+            self.insert(id, text);
+        });
+        (self.read, self.broken) = (0, false);
+        self.rest.clear();
     }
 
     /// Reads the names that were appended to the file.

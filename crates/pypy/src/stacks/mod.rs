@@ -30,6 +30,6 @@ pub use frame_list::FrameList;
 pub use handler::{
     DESCRIPTOR, Work, changes_here, lseek_hook, mmap_hook, setitimer_hook, write_hook,
 };
-pub use known_names::forget as forget_names;
+pub use known_names::keep as keep_names;
 pub use tree::Stacks;
 pub use vmprof::{Action, Vmprof, take_over};

@@ -24,7 +24,8 @@ pub use nthbyte_host::preload::{
 };
 pub use observer::{connect, disconnect, is_available};
 pub use sampled::{
-    SampledRequest, add_sources, begin, end, freed, look, lost, may_wait, sampled, unmap,
+    SampledRequest, add_sources, begin, count_whole_mappings, end, freed, look, lost, may_wait,
+    sampled, unmap,
 };
 pub(crate) use sampled::{host, is_recorded};
 pub use unfinished::{are_waiting, complete};

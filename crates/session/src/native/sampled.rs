@@ -15,7 +15,7 @@
 //! [`Placed::Later`].
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU64};
 use std::time::Duration;
 
 use nthbyte_host::preload::{LAZY, NOT_INTERESTED};
@@ -68,6 +68,8 @@ const ROUND: Duration = Duration::from_millis(1);
 static SESSION: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
 /// The number of the source of allocator blocks. That of mappings follows it.
 static SOURCE: AtomicU16 = AtomicU16::new(0);
+/// See [`count_whole_mappings`].
+static ARE_WHOLE: AtomicBool = AtomicBool::new(false);
 static POSTPONED: Postponed<64> = Postponed::new([const { AtomicU64::new(NOT_INTERESTED) }; 64]);
 
 /// Adds the sources of native memory to the description of a session, after all others.
@@ -99,6 +101,12 @@ pub fn begin(session: &Session) -> Option<u64> {
     SOURCE.store(source, Relaxed);
     SESSION.store(std::ptr::from_ref(session.slot()).cast_mut(), Release);
     Some(period)
+}
+
+/// Whether mappings, and large blocks, count as a whole from their request on, and not with what is touched of them: in the session
+/// that begins next.
+pub fn count_whole_mappings(are_whole: bool) {
+    ARE_WHOLE.store(are_whole, Relaxed);
 }
 
 /// Whether native memory is recorded.
@@ -244,6 +252,7 @@ fn record(recording: &mut Recording<'_>, sample: &SampledRequest, placed: Placed
     };
     let epoch = recording.epoch().number();
     if sample.lazy != 0
+        && !ARE_WHOLE.load(Relaxed)
         && let Some(end) = sample.lazy.checked_add(sample.size as usize)
         && let Some(number) = touched::add(
             recording,
