@@ -210,11 +210,46 @@ for path, work in [("/a/17/b", "/a/{}/b"), ("/", "/"), ("/x2", "/{}")]:
     answer.close()
 """
 
+DASK = """
+import pathlib, sys
+
+# What Dask sends to workers is found by its name.
+sys.path.insert(0, ".")
+pathlib.Path("work.py").write_text('''
+import asyncio, time
+from __main__ import make
+
+def square(number):
+    make("square"); time.sleep(0.001); make("square")
+    return number * number
+
+async def wait(number):
+    make("wait"); await asyncio.sleep(0.001); make("wait")
+
+def part(number):
+    make("part-of")
+''')
+import nthbyte.integrations.dask
+from distributed import Client, LocalCluster
+from work import part, square, wait
+
+with LocalCluster(
+    n_workers=1, threads_per_worker=4, processes=False, dashboard_address=None
+) as cluster, Client(cluster) as client:
+    client.register_plugin(nthbyte.integrations.dask.Labels())
+    squares, waits = client.map(square, range(40)), client.map(wait, range(20))
+    assert client.submit(sum, squares).result() == sum(number * number for number in range(40))
+    client.gather(waits)
+    client.get({("part-of", number): (part, number) for number in range(7)}, [("part-of", 3), ("part-of", 5)])
+    make("[no label]")
+"""
+
 PROGRAMS = {
     "fastapi": (SERVE + FASTAPI, "endpoint"),
     "flask": (FLASK, "endpoint"),
     "aiohttp": (AIOHTTP, "endpoint"),
     "celery": (CELERY, "task"),
+    "dask": (DASK, "task"),
     "wsgi": (GENERIC, "endpoint"),
 }
 

@@ -176,6 +176,57 @@ with shared:
     )
 
 
+def test_tasks_of_asyncio_have_their_names_or_those_of_who_created_them(
+    interpreter: Interpreter, tmp_path: Path
+) -> None:
+    """By name, else by coroutine; as a chain; not what is created with its own context, and not the creator itself."""
+    if interpreter.python_version < (3, 11):
+        pytest.skip("the program uses task groups")
+    of_labels(
+        interpreter,
+        """
+import sys
+import nthbyte.integrations.asyncio
+
+async def leaf(work, count=1):
+    make(work)
+    await asyncio.sleep(0.001)
+    make(work)
+    if count:
+        await asyncio.gather(*(leaf(work, count - 1) for _ in range(3)))
+    await asyncio.to_thread(make, work)
+
+async def named(work, leaves):
+    async with asyncio.TaskGroup() as group:
+        group.create_task(leaf(leaves))
+        group.create_task(leaf("other", 0), name="other")
+        group.create_task(leaf("[no label]", 0), context=contextvars.Context())
+    make(work)
+
+async def main(fetch, leaves):
+    task = asyncio.create_task(named(fetch, leaves), name="fetch")
+    make("[no label]")
+    await task
+    make("[no label]")
+
+nthbyte.integrations.asyncio.label()
+asyncio.run(main("fetch", "leaf"))
+nthbyte.integrations.asyncio.label(chain=True)
+async def crawl():
+    make("crawl")
+    await asyncio.create_task(leaf("crawl > leaf"))
+async def begin():
+    factory = getattr(asyncio, "eager_task_factory", None)
+    asyncio.get_running_loop().set_task_factory(factory)
+    await asyncio.create_task(crawl())
+    make("[no label]")
+asyncio.run(begin())
+""",
+        tmp_path,
+        key="task",
+    )
+
+
 @pytest.mark.slow
 def test_a_thousand_tasks_have_their_labels(interpreter: Interpreter, tmp_path: Path) -> None:
     of_labels(

@@ -1,4 +1,4 @@
-"""Labels for web frameworks and task queues: the endpoint of each request, the name of each task.
+"""Labels for web frameworks, task queues, Dask and asyncio: the endpoint of each request, the name of each task.
 
 =========  ==========================================================================
 FastAPI    ``app.add_middleware(nthbyte.integrations.asgi.Labels)``
@@ -9,10 +9,13 @@ Flask      ``nthbyte.integrations.flask.label(app)``
 WSGI       ``app = nthbyte.integrations.wsgi.Labels(app)``
 aiohttp    ``web.Application(middlewares=[nthbyte.integrations.aiohttp.labels])``
 Celery     ``nthbyte.integrations.celery.label()``
+Dask       ``client.register_plugin(nthbyte.integrations.dask.Labels())``
+asyncio    ``nthbyte.integrations.asyncio.label()``
 =========  ==========================================================================
 
 Each module is imported by itself, and imports its framework. Requests have the labels ``endpoint``, the template of the
-route (``/items/{item_id}``), and ``method``; tasks of Celery have ``task``.
+route (``/items/{item_id}``), and ``method``; tasks of Celery, Dask and asyncio
+have ``task``.
 """
 
 from __future__ import annotations
