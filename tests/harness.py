@@ -223,7 +223,9 @@ def report(*arguments: str | Path, folder: Path) -> Done:
 
 
 def summary(profile: Path, *options: str) -> Any:
-    """Returns ``nthbyte summary --json`` of a profile: of its objects, unless the options name a domain."""
+    """Returns ``nthbyte summary --json`` of one process: of its objects, unless the options name a domain."""
+    if "--all" not in options:
+        options = ("--alone", *options)
     if not any(option.startswith("--domain") for option in options):
         options = ("--domain", "python", *options)
     return json.loads(report("summary", profile, "--json", *options, folder=profile.parent).ok().out)
@@ -231,7 +233,7 @@ def summary(profile: Path, *options: str) -> Any:
 
 def rows_so_far(profile: Path, *options: str) -> dict[str, Any]:
     """Returns the rows of a profile that is being written, by their names; none before there is one."""
-    done = report("summary", profile, "--json", *options, folder=profile.parent)
+    done = report("summary", profile, "--alone", "--json", *options, folder=profile.parent)
     return {row["name"]: row for row in json.loads(done.out)["rows"]} if done.status == 0 else {}
 
 

@@ -30,6 +30,9 @@ VALUE = "ready"
 # The longest request, in bytes.
 _LONGEST = 64 << 10
 
+# The first answer to a request, before it is done.
+_BEGUN = "~"
+
 # From Linux's headers: not every Python has these names.
 _F_SETSIG = 10
 _F_SETOWN_EX = 15
@@ -146,12 +149,17 @@ def _answer_all() -> None:
         if not deadline.isdecimal() or time.monotonic_ns() > int(deadline):
             # Who has asked has given up.
             continue
-        reply = answer(text)
-        try:
-            own.sendto(reply.encode(errors="replace"), sender)
-        except OSError:
-            # Nobody waits any more.
-            pass
+        # What is asked may take longer than its sender waits for a process that does nothing.
+        _send(own, sender, _BEGUN)
+        _send(own, sender, answer(text))
+
+
+def _send(own: Any, receiver: Any, text: str) -> None:
+    try:
+        own.sendto(text.encode(errors="replace"), receiver)
+    except OSError:
+        # Nobody waits any more.
+        pass
 
 
 def _is_allowed(more: Any) -> bool:

@@ -106,12 +106,16 @@ class Screen:
 def test_a_profile_is_shown_and_keys_work(tmp_path: Path) -> None:
     code = "def kept(): return [bytearray(1000) for _ in range(5000)]\nall = kept()"
     Interpreter(sys.executable).nthbyte(
-        "run", "-q", "--every", "1KiB", "-o", "a.nthb", "-c", code, folder=tmp_path
+        "run", "-q", "--holders", "--every", "1KiB", "-o", "a.nthb", "-c", code, folder=tmp_path
     ).ok()
     screen = Screen([str(COMMAND), "live", "a.nthb"], tmp_path, NO_COLOR="1")
     shown = screen.until("RSS", "rate", "kept", "function", "q quit", "ended")
     assert not COLOUR.search(shown)
     screen.press("t")
+    screen.until("bytearray buffer")
+    screen.press("w")
+    screen.until("retained", "list of 5,000")
+    screen.press("w")
     screen.until("bytearray buffer")
     screen.press("/")
     screen.until("Enter takes it")

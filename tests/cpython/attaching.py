@@ -22,15 +22,22 @@ class Running:
 
     process: subprocess.Popen[str]
     folder: Path
+    inside: int | None = None
+    """The number of the program, if another process has started it."""
+
+    @property
+    def number(self) -> int:
+        """The number of the program."""
+        return self.inside or self.process.pid
 
     def nthbyte(self, command: str, *options: str | Path, **variables: Any) -> harness.Done:
         """Runs ``nthbyte COMMAND PID``, the command alone: it needs no interpreter."""
-        words = [str(harness.COMMAND), command, str(self.process.pid), *map(str, options)]
+        words = [str(harness.COMMAND), command, str(self.number), *map(str, options)]
         return harness.run(words, self.folder, **variables)
 
     def attach(self, *options: str | Path) -> subprocess.Popen[str]:
         """Begins ``nthbyte attach PID``, whose standard error is read by its caller."""
-        words = [str(harness.COMMAND), "attach", str(self.process.pid), *map(str, options)]
+        words = [str(harness.COMMAND), "attach", str(self.number), *map(str, options)]
         return subprocess.Popen(words, cwd=self.folder, stderr=subprocess.PIPE, text=True)
 
     def say(self, line: str = "go on") -> None:

@@ -290,40 +290,90 @@ def test_what_cannot_be_attached_to_is_refused_in_one_line(
         assert "is stopped: let it go on with kill -CONT" in refusal(one.process.pid, "--timeout", "0.2")
         one.process.send_signal(signal.SIGCONT)
         assert "does not exist" in refusal(one.process.pid, "-o", "/proc/no/a.nthb")
-        assert "write 60s" in refusal(one.process.pid, "--for", "long")
+        assert "write a time as 10s" in refusal(one.process.pid, "--for", "long")
         assert "is not a size" in refusal(one.process.pid, "--every", "often")
         done = one.end("line\n").ok()
     assert (done.out, done.err) == ("line\n", "")
 
 
-# Hides the package, and the folder of the test, as a container would.
+# A container: processes, users, files and network of its own. It does not see the package, nor the folder of the test.
 ENTER = """
-mount -t tmpfs none "$1" && mount -t tmpfs none "$2" && mount -t tmpfs none /tmp && shift 2 && exec "$@"
+mode=$1 && mount -t proc none /proc && mount -t tmpfs none "$2" && mount -t tmpfs none "$3" &&
+for folder in /tmp /var/tmp /dev/shm /run; do mount -t tmpfs -o "$mode" none "$folder" || exit 1; done
+shift 3 && exec "$@"
 """
+
+DESCRIPTORS = "\nimport os; print(os.listdir('/tmp'), len(os.listdir('/proc/self/fd')), flush=True)\n"
 
 
 @pytest.mark.launcher
-def test_a_container_needs_nothing_of_nthbyte_in_it(cpython: harness.Interpreter, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["rw", "ro", "noexec"])
+def test_a_container_needs_nothing_of_nthbyte_in_it(
+    cpython: harness.Interpreter, tmp_path: Path, mode: str
+) -> None:
     if os.geteuid() != 0 or cpython.tree is not None:
         pytest.skip("root makes another root folder of this system's files")
+    unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount", "--net"]
+    if harness.run([*unshare, "true"], tmp_path).status != 0:
+        pytest.skip("this machine allows no user namespaces")
     hidden = [str(harness.SITE), str(tmp_path)]
-    code = f"print('here', flush=True)\n{WORKS}\nimport os; print(os.listdir('/tmp'))"
+    code = f"print('here', flush=True)\n{DESCRIPTORS}{WORKS}{DESCRIPTORS}input()"
     process = subprocess.Popen(
-        ["unshare", "--mount", "sh", "-c", ENTER, "sh", *hidden, cpython.path, "-c", code],
+        [*unshare, "sh", "-c", ENTER, "sh", mode, *hidden, cpython.path, "-c", code],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd="/",
     )
-    one = Running(process, tmp_path)
-    assert one.line() == "here"
+    assert process.stdout is not None
+    assert process.stdout.readline() == "here\n"
+    [inside] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    one = Running(process, tmp_path, int(inside))
+    before = one.line()
     attached = one.attach("-o", "a.nthb", "--every", "4KiB")
     assert attached.stderr is not None
-    assert "into a.nthb; " in attached.stderr.readline()
+    assert f"recording process {inside} until Ctrl-C, into a.nthb; " in attached.stderr.readline()
     one.say()
     assert one.line() == "worked"
     attached.send_signal(signal.SIGINT)
-    assert "nthbyte: wrote a.nthb" in attached.stderr.read()
+    assert "samples; see it with: nthbyte explain a.nthb\n" in attached.stderr.read()
     assert attached.wait() == 0
-    assert one.end("\n").ok().out == "True\n[]\n"
+    # Once more, with what the first one has left.
+    assert (
+        "see it with: nthbyte explain b.nthb" in one.nthbyte("attach", "-o", "b.nthb", "--for", "0").ok().err
+    )
+    one.say()
+    assert one.line() == "True"
+    # Where nothing can be put, the package stays open, because nthbyte may import more of itself.
+    names, number = before.split("] ")
+    assert one.line() == f"{names}] {int(number) + (mode != 'rw')}"
+    assert one.end("\n").status == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.nthb", "b.nthb"]
     assert harness.summary(tmp_path / "a.nthb", "--by", "function")["rows"][0]["name"] == "work"
+
+
+@pytest.mark.parametrize("name", ["read", "busy", "sleep", "asyncio"])
+def test_the_interpreters_own_way_is_there_too(
+    cpython: harness.Interpreter, tmp_path: Path, name: str
+) -> None:
+    with running(cpython, SITUATIONS[name], tmp_path) as one:
+        done = one.nthbyte("attach", "--method", "remote-exec", "-o", "a.nthb", "--for", "0")
+        if cpython.python_version < (3, 14):
+            assert done.status == 1 and "has no sys.remote_exec: leave --method out" in done.err
+        else:
+            assert "see it with: nthbyte explain a.nthb" in done.ok().err
+        ended = one.end("line\n").ok()
+    assert ended.err == ""
+    assert not list(Path("/tmp").glob(f".nthbyte-{one.number}-*"))
+
+
+@pytest.mark.launcher
+def test_a_process_without_remote_exec_says_so(cpython: harness.Interpreter, tmp_path: Path) -> None:
+    if cpython.python_version < (3, 14):
+        pytest.skip("it is there since 3.14")
+    with running(cpython, "print(input())", tmp_path, PYTHON_DISABLE_REMOTE_DEBUG="1") as one:
+        refused = one.nthbyte("attach", "--method", "remote-exec")
+        assert refused.status == 1 and "has sys.remote_exec switched off" in refused.err
+        # The usual way does not need it.
+        one.nthbyte("attach", "-o", "a.nthb", "--for", "0").ok()
+        assert one.end("line\n").ok().out == "line\n"

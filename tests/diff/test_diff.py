@@ -401,9 +401,9 @@ def test_a_family_of_processes_is_one_run(tmp_path: Path) -> None:
     assert [len(side) for side in sides] == [2, 2]
     found = diff(*sides[0], "--", *sides[1], "--total")
     assert [(found[side]["runs"], found[side]["profiles"]) for side in ("old", "new")] == [(1, 2), (1, 2)]
-    # The first of each family with `--all`, and one file of all, say the same.
+    # The first of each family, and one file of all, say the same.
     firsts = [min(side, key=lambda path: len(path.name)) for side in sides]
-    rows = [found["rows"], diff(*firsts, "--all", "--total")["rows"]]
+    rows = [found["rows"], diff(*firsts, "--total")["rows"]]
     merged = []
     for side in sides:
         merged.append(side[0].parent / "merged")
@@ -411,23 +411,24 @@ def test_a_family_of_processes_is_one_run(tmp_path: Path) -> None:
     rows.append(diff(*merged, "--total")["rows"])
     assert rows[0] == rows[1] == rows[2]
     # Each process by its place in the family, and the sum is that of all.
-    by_process = diff(*firsts, "--all", "--by", "process")
+    by_process = diff(*firsts, "--by", "process")
     assert {row["name"] for row in by_process["rows"]} == {"first process", "process 2 by start"}
     for name, change in by_process["totals"].items():
         parts = [row["changes"][name]["old"]["estimate"] for row in by_process["rows"]]
         if name in ("allocations", "alive", "young"):
             assert sum(parts) == pytest.approx(change["old"]["estimate"])
     # Several runs of families.
-    several = diff(*firsts, "--", *firsts, "--all")
-    assert (several["old"]["runs"], several["old"]["profiles"]) == (2, 4)
-    alone = diff(*firsts)
-    assert (alone["old"]["runs"], alone["old"]["profiles"]) == (1, 1)
+    for words in ([*firsts, "--", *firsts], [*firsts, "--", *firsts, "--all"]):
+        several = diff(*words)
+        assert (several["old"]["runs"], several["old"]["profiles"]) == (2, 4)
+    # Two processes of one run are compared with each other.
+    for words in ([*firsts, "--alone"], sides[0]):
+        alone = diff(*words)
+        assert [alone[side]["profiles"] for side in ("old", "new")] == [1, 1]
 
 
-def test_all_needs_a_family(runs: list[Path]) -> None:
-    done = report("diff", runs[0], runs[1], "--all", folder=Path("/"))
-    assert (done.status, done.out) == (1, "")
-    assert "leave --all out" in done.err
+def test_all_is_accepted_where_there_is_one_process(runs: list[Path]) -> None:
+    assert diff(runs[0], runs[1], "--all") == diff(runs[0], runs[1])
 
 
 @pytest.mark.skipif(shutil.which("go") is None, reason="pprof comes with Go")

@@ -56,13 +56,13 @@ def _rows(summaries: list[Any]) -> dict[tuple[str, str, int], float]:
 def _check_merged(first: Path, whole: Any) -> None:
     merged = first.parent / "merged" / "all.nthb"
     merged.parent.mkdir()
-    harness.report("merge", first, "--all", "-f", "-o", merged, folder=first.parent).ok()
+    harness.report("merge", first, "-f", "-o", merged, folder=first.parent).ok()
     assert merged.stat().st_mode & 0o777 == 0o600
     assert harness.summary(merged) == whole
     for words in (["tree"], ["tree", "--by", "process"], ["export", "--to", "collapsed", "-o", "-"]):
         shown = [
             harness.report(*words, *paths, folder=first.parent).ok().out
-            for paths in ([first, "--all"], parts_of(first), [merged])
+            for paths in ([first], [*parts_of(first), "--all"], [merged])
         ]
         assert shown[0] == shown[1] == shown[2] != ""
 
@@ -74,7 +74,7 @@ def _check_exports(first: Path, sampled: set[int], pids: set[int]) -> None:
         ["export", "--to", "speedscope", "-f"],
         ["flamegraph", "-f"],
     ):
-        harness.report(*words, first, "--all", folder=folder).ok()
+        harness.report(*words, first, folder=folder).ok()
     found = harness.firefox(folder / "all.nthb")
     with_samples = {int(thread["pid"]) for thread in found["threads"] if thread["samples"]["length"]}
     assert with_samples == sampled

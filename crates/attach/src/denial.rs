@@ -19,10 +19,12 @@ struct Rights {
     may_trace: bool,
     /// Whether this process runs under a filter of system calls.
     is_filtered: bool,
+    /// Whether the other process is in another user namespace.
+    is_in_container: bool,
 }
 
 impl Rights {
-    fn read() -> Self {
+    fn read(pid: u32) -> Self {
         let number = |name| process::field("self", name).unwrap_or_default();
         let effective = u64::from_str_radix(&number("CapEff"), 16).unwrap_or(0);
         Self {
@@ -33,8 +35,14 @@ impl Rights {
             user: process::first_number(&number("Uid")),
             may_trace: effective >> 19 & 1 == 1,
             is_filtered: number("Seccomp") == "2",
+            is_in_container: users(&pid.to_string()) != users("self"),
         }
     }
+}
+
+/// Which users a namespace has. Anybody may read this, unlike the namespace's number.
+fn users(who: &str) -> Option<String> {
+    fs::read_to_string(format!("/proc/{who}/uid_map")).ok()
 }
 
 /// Says why the system does not allow to trace `pid`.
@@ -55,7 +63,7 @@ pub fn denied(pid: u32, error: &io::Error) -> Refusal {
         return traced(pid, tracer);
     }
     let owner = process::first_number(&process::field(&name, "Uid").unwrap_or_default());
-    Refusal(explain(pid, owner, &Rights::read()))
+    Refusal(explain(pid, owner, &Rights::read(pid)))
 }
 
 fn explain(pid: u32, owner: u32, rights: &Rights) -> String {
@@ -76,6 +84,12 @@ fn explain(pid: u32, owner: u32, rights: &Rights) -> String {
         return format!(
             "a process may attach to its own children only here (kernel.yama.ptrace_scope=1): \
              use sudo, {PREPARED}"
+        );
+    }
+    if rights.is_in_container {
+        return format!(
+            "process {pid} is in a container with users of its own, whose rights this user does not have: attach as root of \
+             the host, or from inside, {PREPARED}"
         );
     }
     if rights.is_filtered {
@@ -105,6 +119,7 @@ mod tests {
         user: 1000,
         may_trace: false,
         is_filtered: false,
+        is_in_container: false,
     };
 
     #[test]
@@ -122,6 +137,14 @@ mod tests {
                     ..PLAIN
                 },
                 "from the host",
+            ),
+            (
+                1000,
+                Rights {
+                    is_in_container: true,
+                    ..PLAIN
+                },
+                "users of its own",
             ),
             (1000, PLAIN, "PR_SET_DUMPABLE"),
         ];

@@ -39,6 +39,10 @@ pub struct Interpreter {
     pub name: String,
     /// The addresses of [`FUNCTIONS`].
     pub functions: [u64; FUNCTIONS.len()],
+    /// `13` of `3.13.0`.
+    pub minor: u8,
+    /// The address of `_PyRuntime`, where a version says where its fields are.
+    pub runtime: Option<u64>,
     /// The address of `PyExc_KeyboardInterrupt`, which has the address of the type.
     pub keyboard_interrupt: u64,
 }
@@ -119,6 +123,8 @@ impl Interpreter {
         let keyboard_interrupt = find("PyExc_KeyboardInterrupt").unwrap_or(0);
         Ok(Self {
             name,
+            minor,
+            runtime: find("_PyRuntime"),
             functions,
             keyboard_interrupt,
         })

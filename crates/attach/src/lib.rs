@@ -5,7 +5,8 @@
 //! Target::open  process: what /proc says         ─▶ Refusal
 //!               memory, image, interpreter: the exported functions of the Python there
 //! ready::ask    the socket of a process that was prepared
-//! Target::run   x86_64::inject ─▶ thread: stop, enter, let go
+//! Target::run   remote, pypy: what interpreters offer themselves, by a file
+//!               x86_64::inject ─▶ thread: stop, enter, let go
 //!                              ─▶ stub: what runs there, frame: how it ends
 //! ```
 //!
@@ -15,6 +16,8 @@
 
 #![cfg(target_os = "linux")]
 
+#[cfg(target_arch = "x86_64")]
+mod by_file;
 #[cfg(target_arch = "x86_64")]
 mod denial;
 mod process;
@@ -30,6 +33,8 @@ mod memory;
 #[cfg(target_arch = "x86_64")]
 mod pypy;
 #[cfg(target_arch = "x86_64")]
+mod remote;
+#[cfg(target_arch = "x86_64")]
 mod x86_64;
 
 #[cfg(target_arch = "x86_64")]
@@ -40,4 +45,4 @@ mod target;
 
 pub use process::{is_stopped, own_number, owner, state};
 pub use refusal::Refusal;
-pub use target::Target;
+pub use target::{Target, Way};

@@ -5,6 +5,16 @@ use std::time::Duration;
 use crate::process;
 use crate::refusal::{Refusal, refuse};
 
+/// How a script gets into a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// The best one.
+    #[default]
+    Best,
+    /// The interpreter's own.
+    Remote,
+}
+
 /// A process; there is none that can be attached to here.
 #[derive(Debug)]
 pub struct Target {
@@ -21,6 +31,12 @@ impl Target {
         Err(refuse!(
             "nthbyte enters running processes on x86-64 only: start the program with NTHBYTE=ready"
         ))
+    }
+
+    /// The same.
+    #[must_use]
+    pub fn by(self, _: Way) -> Self {
+        self
     }
 
     /// The process's number.

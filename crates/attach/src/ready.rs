@@ -3,7 +3,7 @@
 use std::io;
 use std::mem::{offset_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libc::{c_int, c_void, sockaddr_un, socklen_t};
 
@@ -13,12 +13,33 @@ use crate::refusal::{Refusal, plain, refuse};
 /// The longest answer.
 const LONGEST: usize = 64 << 10;
 
+/// What a process sends when it begins to do what was asked: see `_ready.py`.
+const BEGUN: &str = "~";
+/// How long it may take then: a snapshot of a large heap takes seconds.
+const LONGEST_WORK: Duration = Duration::from_secs(300);
+/// How often it is seen whether the process is still there.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
 /// Sends a request to a process, and returns its answer; `None` if it does not listen. `text` is what `_ready.py` reads.
 ///
 /// # Errors
-/// If there is no such process, or it does not answer within `limit`; then it does not do what was asked later either.
+/// If there is no such process, it is another user's, or it does not begin within `limit`; then it does not do what was asked
+/// later either.
 pub fn ask(pid: u32, text: &str, limit: Duration) -> Result<Option<String>, Refusal> {
     in_its_network(pid, || exchange(pid, text, limit), None)
+}
+
+/// Why a process that may be ready cannot be asked, for those who may not enter its network. `None` if it could be.
+///
+/// # Errors
+/// If there is no such process.
+pub fn why_not(pid: u32) -> Result<Option<Refusal>, Refusal> {
+    let entered = in_its_network(pid, || Ok(true), false)?;
+    Ok((!entered).then(|| {
+        refuse!(
+            "process {pid} has a network of its own (a container), which only root may enter: ask as root, or from inside"
+        )
+    }))
 }
 
 /// Whether a process listens. It is not asked.
@@ -28,18 +49,19 @@ pub fn ask(pid: u32, text: &str, limit: Duration) -> Result<Option<String>, Refu
 pub fn listens(pid: u32) -> Result<bool, Refusal> {
     let connects = || {
         let socket = open(Duration::ZERO);
-        let address = name(pid).map(|name| address_of(&name));
-        Ok(match (socket, address) {
-            (Ok(socket), Some((address, length))) => {
-                // SAFETY: the pointer is that of an address of this length. A datagram socket sends nothing then.
-                unsafe {
-                    libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) == 0
-                }
-            }
+        Ok(match (socket, name(pid)) {
+            (Ok(socket), Some(name)) => connect(&socket, &name),
             _ => false,
         })
     };
     in_its_network(pid, connects, false)
+}
+
+/// Whether somebody listens at a name.
+fn connect(socket: &OwnedFd, name: &str) -> bool {
+    let (address, length) = address_of(name);
+    // SAFETY: the pointer is that of an address of this length. A datagram socket sends nothing then.
+    unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) == 0 }
 }
 
 /// Does something in the network namespace of a process; `otherwise` if that may not be entered.
@@ -95,18 +117,56 @@ fn exchange(pid: u32, text: &str, limit: Duration) -> Result<Option<String>, Ref
     };
     let failed = |error: io::Error| refuse!("process {pid} cannot be asked: {}", plain(&error));
     let socket = open(limit).map_err(failed)?;
+    if connect(&socket, &name) && !is_allowed(pid) {
+        return Err(refuse!(
+            "process {pid} listens to its own user and to root only: ask as one of them"
+        ));
+    }
     let deadline = monotonic_nanos().saturating_add(limit.as_nanos() as u64);
-    match send(&socket, &name, format!("{deadline}\0{text}").as_bytes()) {
+    match send(
+        &socket,
+        &name,
+        format!("{deadline}\0{text}").as_bytes(),
+        pid,
+    ) {
         Ok(()) => {}
         Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED) => return Ok(None),
         Err(error) => return Err(failed(error)),
     }
-    match receive(&socket) {
-        Ok((answer, sender)) if sender == pid => Ok(Some(answer)),
-        Ok((_, sender)) => Err(refuse!("process {sender} answers in the name of {pid}")),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(silent(pid, limit)),
-        Err(error) => Err(failed(error)),
+    let mut end = None;
+    loop {
+        match receive(&socket) {
+            Ok((_, sender)) if sender != pid => {
+                return Err(refuse!("process {sender} answers in the name of {pid}"));
+            }
+            Ok((answer, _)) if answer == BEGUN => {
+                end = Some(Instant::now() + LONGEST_WORK);
+                wait_at_most(&socket, BETWEEN_LOOKS).map_err(failed)?;
+            }
+            Ok((answer, _)) => return Ok(Some(answer)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => match end {
+                None => return Err(silent(pid, limit)),
+                Some(_) if matches!(process::state(pid), None | Some('Z' | 'X')) => {
+                    return Err(refuse!("process {pid} has ended"));
+                }
+                Some(end) if Instant::now() < end => {}
+                Some(_) => {
+                    return Err(refuse!(
+                        "process {pid} has begun what was asked, and has not ended it for {} s: see nthbyte check {pid}",
+                        LONGEST_WORK.as_secs()
+                    ));
+                }
+            },
+            Err(error) => return Err(failed(error)),
+        }
     }
+}
+
+/// Whether the process answers this one: see `_is_allowed` in `_ready.py`.
+fn is_allowed(pid: u32) -> bool {
+    // SAFETY: it takes nothing, and returns a number.
+    let user = unsafe { libc::geteuid() };
+    user == 0 || process::owner(pid).is_some_and(|(owner, _)| owner == user)
 }
 
 fn silent(pid: u32, limit: Duration) -> Refusal {
@@ -130,11 +190,7 @@ fn open(limit: Duration) -> io::Result<OwnedFd> {
         }
         OwnedFd::from_raw_fd(number)
     };
-    let limit = limit.max(Duration::from_millis(1));
-    let time = libc::timeval {
-        tv_sec: limit.as_secs() as i64,
-        tv_usec: limit.subsec_micros().into(),
-    };
+    wait_at_most(&socket, limit)?;
     let yes: c_int = 1;
     let address = empty_address();
     // SAFETY: each pointer is that of a value of the length beside it, which lives until the call returns.
@@ -152,10 +208,6 @@ fn open(limit: Duration) -> io::Result<OwnedFd> {
             libc::SO_PASSCRED,
             (&raw const yes).cast(),
             size_of_val(&yes),
-        ) && set(
-            libc::SO_RCVTIMEO,
-            (&raw const time).cast(),
-            size_of_val(&time),
         ) && libc::bind(
             socket.as_raw_fd(),
             (&raw const address).cast(),
@@ -164,6 +216,30 @@ fn open(limit: Duration) -> io::Result<OwnedFd> {
     };
     if done {
         Ok(socket)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Sets how long [`receive`] waits.
+fn wait_at_most(socket: &OwnedFd, limit: Duration) -> io::Result<()> {
+    let limit = limit.max(Duration::from_millis(1));
+    let time = libc::timeval {
+        tv_sec: limit.as_secs() as i64,
+        tv_usec: limit.subsec_micros().into(),
+    };
+    // SAFETY: the pointer is that of a value of the length beside it, which lives until the call returns.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVTIMEO,
+            (&raw const time).cast(),
+            size_of_val(&time) as socklen_t,
+        ) == 0
+    };
+    if done {
+        Ok(())
     } else {
         Err(io::Error::last_os_error())
     }
@@ -185,17 +261,64 @@ fn address_of(name: &str) -> (sockaddr_un, socklen_t) {
     (address, length as socklen_t)
 }
 
-fn send(socket: &OwnedFd, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let (address, length) = address_of(name);
-    // SAFETY: the pointers and lengths are those of `bytes` and of the beginning of `address`.
+/// Sends a request. Root says that it is the user of the process: in a container with users of its own, root of this system is nobody.
+fn send(socket: &OwnedFd, name: &str, bytes: &[u8], pid: u32) -> io::Result<()> {
+    // SAFETY: it takes nothing, and returns a number.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if is_root && let Some(owner) = process::owner(pid) {
+        match send_as(socket, name, bytes, Some(owner)) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
+            done => return done,
+        }
+    }
+    send_as(socket, name, bytes, None)
+}
+
+/// Sends a request, with the credentials of a user and a group; without them, the kernel says those of this process.
+fn send_as(
+    socket: &OwnedFd,
+    name: &str,
+    bytes: &[u8],
+    owner: Option<(u32, u32)>,
+) -> io::Result<()> {
+    let (mut address, length) = address_of(name);
+    let mut vector = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    let mut control = [0_u64; 8];
+    // SAFETY: numbers and null pointers.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_name = (&raw mut address).cast();
+    message.msg_namelen = length;
+    message.msg_iov = &raw mut vector;
+    message.msg_iovlen = 1;
+    if let Some((uid, gid)) = owner {
+        let credentials = libc::ucred {
+            pid: std::process::id().cast_signed(),
+            uid,
+            gid,
+        };
+        let size = size_of_val(&credentials) as u32;
+        message.msg_control = control.as_mut_ptr().cast();
+        // SAFETY: `control` has room for one message of this size, and is aligned for its head.
+        unsafe {
+            message.msg_controllen = libc::CMSG_SPACE(size) as _;
+            let head = libc::CMSG_FIRSTHDR(&raw const message);
+            (*head).cmsg_level = libc::SOL_SOCKET;
+            (*head).cmsg_type = libc::SCM_CREDENTIALS;
+            (*head).cmsg_len = libc::CMSG_LEN(size) as _;
+            libc::CMSG_DATA(head)
+                .cast::<libc::ucred>()
+                .write_unaligned(credentials);
+        }
+    }
+    // SAFETY: the message's pointers are those of values that live until the end of this function; the kernel writes to none.
     let sent = unsafe {
-        libc::sendto(
+        libc::sendmsg(
             socket.as_raw_fd(),
-            bytes.as_ptr().cast(),
-            bytes.len(),
+            &raw const message,
             libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-            (&raw const address).cast(),
-            length,
         )
     };
     if sent < 0 {

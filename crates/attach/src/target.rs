@@ -7,6 +7,7 @@ use crate::memory::{Memory, mappings};
 use crate::process;
 use crate::pypy::PyPy;
 use crate::refusal::{Refusal, refuse};
+use crate::remote::Remote;
 use crate::x86_64::inject::{Ended, Injection};
 
 /// How long another tracer may hold the process: another `nthbyte attach` is done within that.
@@ -18,9 +19,19 @@ const BETWEEN: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 enum Found {
     /// A CPython, whose functions are called.
-    CPython(Interpreter),
+    CPython(Box<Interpreter>),
     /// A PyPy, which has a way of its own.
     PyPy(PyPy),
+}
+
+/// How a script gets into a CPython.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// By a call in a page of ours; where the process gives no executable page, by the interpreter's own protocol.
+    #[default]
+    Best,
+    /// By the interpreter's own protocol (PEP 768).
+    Remote,
 }
 
 /// A process that runs a Python which a script can be brought into.
@@ -29,6 +40,7 @@ pub struct Target {
     pid: u32,
     memory: Memory,
     found: Found,
+    way: Way,
 }
 
 impl Target {
@@ -45,9 +57,21 @@ impl Target {
         let memory = Memory::open(pid)?;
         let found = match PyPy::find(&memory, &mappings(pid)?) {
             Some(pypy) => Found::PyPy(pypy),
-            None => Found::CPython(Interpreter::find(pid, &memory)?),
+            None => Found::CPython(Box::new(Interpreter::find(pid, &memory)?)),
         };
-        Ok(Self { pid, memory, found })
+        let way = Way::default();
+        Ok(Self {
+            pid,
+            memory,
+            found,
+            way,
+        })
+    }
+
+    /// The same, to be entered in this way.
+    #[must_use]
+    pub fn by(self, way: Way) -> Self {
+        Self { way, ..self }
     }
 
     /// The process's number.
@@ -76,9 +100,7 @@ impl Target {
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let ended = match &self.found {
-                Found::CPython(interpreter) => {
-                    Injection::new(self.pid, &self.memory)?.run(interpreter, script, left)?
-                }
+                Found::CPython(interpreter) => self.run_in(interpreter, script, left)?,
                 Found::PyPy(pypy) => Ended::With(pypy.run(self.pid, &self.memory, script, left)?),
             };
             let why = match ended {
@@ -90,6 +112,28 @@ impl Target {
                 return Err(refuse!("process {} {why}: try again", self.pid));
             }
             std::thread::sleep(BETWEEN);
+        }
+    }
+
+    fn run_in(
+        &self,
+        interpreter: &Interpreter,
+        script: &str,
+        limit: Duration,
+    ) -> Result<Ended, Refusal> {
+        let remotely = || {
+            let remote = Remote::find(self.pid, &self.memory, interpreter)?;
+            let answer = remote.run(self.pid, &self.memory, script, limit)?;
+            Ok(Ended::With(answer))
+        };
+        if self.way == Way::Remote {
+            return remotely();
+        }
+        let mut injection = Injection::new(self.pid, &self.memory)?;
+        match injection.run(interpreter, script, limit) {
+            // The reason of the first way is the better one.
+            Err(refusal) if injection.has_no_page => remotely().map_err(|_: Refusal| refusal),
+            done => done,
         }
     }
 }

@@ -98,6 +98,20 @@ impl Output {
     /// # Errors
     /// What `write` returns, or what the system says, with the file's name.
     pub fn write(&self, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+        self.write_silently(write)?;
+        if let Self::File(path) | Self::Profile(path) = self
+            && path.is_file()
+        {
+            say!("nthbyte: wrote {}", path.display());
+        }
+        Ok(())
+    }
+
+    /// The same; no name is printed.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_silently(&self, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
         let (path, mode) = match self {
             Self::Standard => {
                 let written = write_to(io::stdout().lock(), write);
@@ -119,9 +133,7 @@ impl Output {
         };
         let mut file = Unfinished::new(folder, mode).with_context(context)?;
         fill(file.file(), write).with_context(context)?;
-        file.persist(folder, &real).with_context(context)?;
-        say!("nthbyte: wrote {}", path.display());
-        Ok(())
+        file.persist(folder, &real).with_context(context)
     }
 }
 

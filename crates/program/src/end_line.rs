@@ -169,14 +169,13 @@ fn line(outcome: &Outcome, path: &str, children: usize) -> String {
     }
     let notes = outcome.notes.iter();
     parts.extend(notes.map(|note| note.trim_end_matches('.').to_owned()));
-    let family = if children > 0 { " --all" } else { "" };
     let parts = parts.join(", ");
     if outcome.is_stalled {
         // Who reads it may wait for ever, too.
         return parts;
     }
     let path = quoted(path);
-    format!("{parts}; see it with: nthbyte explain {path}{family}")
+    format!("{parts}; see it with: nthbyte explain {path}")
 }
 
 /// A path as a shell takes it, and the command as no option.
@@ -272,7 +271,7 @@ mod tests {
         assert_eq!(
             line(&outcome, "a.nthb", 2),
             "118 samples, 2 child processes, 1 event lost, The disk is full; see it with: \
-             nthbyte explain a.nthb --all"
+             nthbyte explain a.nthb"
         );
     }
 

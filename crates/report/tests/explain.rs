@@ -497,7 +497,7 @@ fn what_is_missing_comes_first() {
     assert_eq!(explanation.answers[1].topic, Topic::Family);
     assert_eq!(
         explanation.answers[1].more,
-        ["nthbyte", "explain", "app.nthb", "--all"]
+        ["nthbyte", "explain", "app.nthb"]
     );
 }
 

@@ -69,6 +69,8 @@ pub struct Injection<'a> {
     next: Instant,
     /// Threads that cannot run Python.
     unfit: BTreeSet<u32>,
+    /// The process gives no executable page.
+    pub has_no_page: bool,
     /// The pages must stay, because something may still use them.
     must_stay: bool,
 }
@@ -89,6 +91,7 @@ impl<'a> Injection<'a> {
             visited: BTreeSet::new(),
             next: Instant::now(),
             unfit: BTreeSet::new(),
+            has_no_page: false,
             must_stay: false,
         })
     }
@@ -299,6 +302,7 @@ impl<'a> Injection<'a> {
         };
         let made = stopped.system_calls(memory, self.gadgets, &mut calls)?;
         if let Some(problem) = problem {
+            self.has_no_page = true;
             return Err(problem);
         }
         if made.is_some() {

@@ -32,9 +32,13 @@ pub struct Arguments {
     /// Several runs of the new program; the same as naming them after `--`.
     #[arg(long, num_args = 1.., value_name = "NEW")]
     new: Vec<PathBuf>,
-    /// Each profile with those of the processes that its program started: app.1235.nthb beside app.nthb.
+    /// Each profile with those of the processes that its program started: app.1235.nthb beside app.nthb. This is the default, but for
+    /// profiles of one run that are named together.
     #[arg(long)]
     all: bool,
+    /// Only the profiles that are named.
+    #[arg(long, conflicts_with = "all")]
+    alone: bool,
     /// What a row stands for: a function, line, file, type, process, or label:KEY, the value of a label.
     #[arg(long, value_name = "ROWS", value_parser = by::rows, default_value_t = By::Function)]
     by: By,
@@ -116,16 +120,8 @@ impl Arguments {
     /// If a profile cannot be read, has not what is to be compared, or standard output cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let (old, new) = self.sides()?;
-        let (old, new) = (inputs::runs(old, self.all)?, inputs::runs(new, self.all)?);
-        let read: Vec<PathBuf> = old
-            .iter()
-            .chain(&new)
-            .flat_map(Inputs::paths)
-            .cloned()
-            .collect();
-        if self.all && read.len() == old.len() + new.len() {
-            bail!("there is no profile of another process beside any of these: leave --all out");
-        }
+        let (old, new) = self.runs(old, new)?;
+        let read = [paths_of(&old), paths_of(&new)].concat();
         let options = Options {
             by: self.by,
             inclusive: self.total,
@@ -198,6 +194,25 @@ impl Arguments {
         Ok(ExitCode::from(u8::from(fails)))
     }
 
+    /// The runs of either side. Processes of one run that are compared are taken alone.
+    fn runs(&self, old: &[PathBuf], new: &[PathBuf]) -> Result<(Vec<Inputs>, Vec<Inputs>)> {
+        let both = |alone| -> Result<_> {
+            let runs = |paths| inputs::runs(paths, self.all, alone);
+            Ok((runs(old)?, runs(new)?))
+        };
+        let found = both(self.alone)?;
+        let (in_old, in_new) = (paths_of(&found.0), paths_of(&found.1));
+        let is_in_both = |named: &[PathBuf], others: &[PathBuf], all: &[PathBuf]| {
+            named
+                .iter()
+                .any(|path| all.contains(path) && !others.contains(path))
+        };
+        if is_in_both(old, new, &in_new) || is_in_both(new, old, &in_old) {
+            return both(true);
+        }
+        Ok(found)
+    }
+
     /// The profile of each run.
     fn prepare(&self, runs: Vec<Inputs>) -> Result<Vec<Profile>> {
         let prepare = |run| {
@@ -229,6 +244,10 @@ impl Arguments {
             (old, new) => Ok((old, new)),
         }
     }
+}
+
+fn paths_of(runs: &[Inputs]) -> Vec<PathBuf> {
+    runs.iter().flat_map(Inputs::paths).cloned().collect()
 }
 
 /// The command line is wrong, so that the exit status is not that of `--fail-on`.

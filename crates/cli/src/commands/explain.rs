@@ -17,9 +17,6 @@ use crate::question::selecting::Part;
 pub struct Arguments {
     #[command(flatten)]
     profiles: Profiles,
-    /// Only the profile that is named. By default, those of the processes that this program started are taken, too.
-    #[arg(long, conflicts_with = "all")]
-    alone: bool,
     /// The program repeated its work all the time, as a soak test does: say what leaks even if the run is short, or never waited.
     #[arg(long)]
     repeated: bool,
@@ -36,11 +33,7 @@ impl Arguments {
     /// # Errors
     /// If a profile cannot be read, or standard output cannot be written.
     pub fn run(self) -> Result<()> {
-        let profiles = if self.alone {
-            self.profiles
-        } else {
-            self.profiles.or_family()
-        };
+        let profiles = self.profiles;
         let question = Question {
             selection: Some(self.part.selection()),
             says_damage: true,

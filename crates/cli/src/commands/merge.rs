@@ -36,7 +36,12 @@ impl Arguments {
     /// If a profile cannot be read or the file not be written.
     pub fn run(self) -> Result<()> {
         output::require_file(&self.output)?;
-        let inputs = self.profiles.find()?;
+        let profiles = match self.time.range() {
+            // A part is one of one process.
+            Some(_) => self.profiles.or_alone(),
+            None => self.profiles,
+        };
+        let inputs = profiles.find()?;
         let output = Output::Profile(self.output);
         inputs.protect(&output, self.force)?;
         // With all domains, the count of what the interpreter's heap allocated stays: a report may show that one alone.

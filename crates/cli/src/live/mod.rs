@@ -74,29 +74,14 @@ fn path_of(what: &str) -> Result<PathBuf> {
     Ok(PathBuf::from(what))
 }
 
-/// What [`wait`] has waited for.
-enum Waited {
-    Something,
-    Nothing,
-    /// The terminal is gone. Its programs get SIGHUP then, but not all of them: after `nohup`, or in another session.
-    Gone,
-}
-
-/// Waits for a key, for at most [`TICK`]. [`event::poll`] would not notice that the terminal is gone, and read its end again
-/// and again.
-fn wait() -> Waited {
+/// Waits for a key, for at most [`TICK`]. Returns whether the terminal is still there. Its programs get SIGHUP otherwise, but not all of
+/// them: after `nohup`, or in another session. [`event::poll`] would not notice, and read its end again and again.
+fn wait() -> bool {
     let stdout = stdout();
     let mut terminal = [PollFd::new(&stdout, PollFlags::IN)];
-    // A signal may be that of a new size.
-    let Ok(found) = poll(&mut terminal, Some(&TICK)) else {
-        return Waited::Something;
-    };
     let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
-    match found {
-        _ if terminal[0].revents().intersects(gone) => Waited::Gone,
-        0 => Waited::Nothing,
-        _ => Waited::Something,
-    }
+    // A signal may interrupt it: that of a new size.
+    poll(&mut terminal, Some(&TICK)).is_err() || !terminal[0].revents().intersects(gone)
 }
 
 fn show(terminal: &mut ratatui::DefaultTerminal, source: &Source) -> Result<()> {
@@ -107,21 +92,19 @@ fn show(terminal: &mut ratatui::DefaultTerminal, source: &Source) -> Result<()> 
             state.learn(news?);
         }
         terminal.draw(|frame| screen::draw(frame, &mut state))?;
-        match wait() {
-            Waited::Gone => return Ok(()),
-            Waited::Nothing => continue,
-            Waited::Something => {}
+        if !wait() {
+            return Ok(());
         }
-        if !event::poll(Duration::ZERO)? {
-            continue;
-        }
-        if let Event::Key(key) = event::read()?
-            && key.kind == KeyEventKind::Press
-        {
-            let is_interrupt =
-                key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-            if is_interrupt || !state.press(key.code) {
-                return Ok(());
+        // What came with the last key is here already, and not in the terminal any more.
+        while event::poll(Duration::ZERO)? {
+            if let Event::Key(key) = event::read()?
+                && key.kind == KeyEventKind::Press
+            {
+                let is_interrupt =
+                    key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+                if is_interrupt || !state.press(key.code) {
+                    return Ok(());
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::state::State;
+use super::state::{Below, State};
 
 /// The widths of the columns of figures.
 const RATE: usize = 17;
@@ -16,7 +16,7 @@ const GROWTH: usize = 22;
 /// The columns before a curve.
 const BEFORE_CURVE: usize = 38;
 
-const HELP: [(&str, &str); 9] = [
+const HELP: [(&str, &str); 10] = [
     ("q", "leave"),
     ("p", "pause: what is new is not shown until the next p"),
     ("r", "reset: rates and growth from now on"),
@@ -25,6 +25,10 @@ const HELP: [(&str, &str); 9] = [
         "the next column to sort by, and the one before",
     ),
     ("t", "rows: functions, types, threads, processes"),
+    (
+        "w",
+        "who holds what, by the last snapshot; w or Esc: the rows",
+    ),
     (
         "/",
         "only rows whose name or file has a text; Esc shows all again",
@@ -51,7 +55,16 @@ fn lines(state: &mut State, width: usize, height: usize) -> Vec<Line<'static>> {
     };
     let mut lines = head(&watch, state, &look, width);
     let left = height.saturating_sub(lines.len() + 2);
-    if state.shows_help {
+    if let Some(holders) = state.holders(width) {
+        let most = holders.len().saturating_sub(1);
+        let holders: Vec<_> = holders
+            .iter()
+            .map(|line| text::fit(line, width, Cut::End))
+            .collect();
+        state.first = state.first.min(most);
+        let shown = holders.into_iter().skip(state.first).take(left + 1);
+        lines.extend(shown.map(Line::from));
+    } else if state.shown == Below::Help {
         lines.push(look.strong("keys".to_owned()));
         for (key, what) in HELP.iter().take(left) {
             lines.push(Line::from(text::fit(
@@ -75,7 +88,7 @@ fn lines(state: &mut State, width: usize, height: usize) -> Vec<Line<'static>> {
     lines.resize(height.saturating_sub(1), Line::default());
     let keys = match &state.typed {
         Some(typed) => format!("/{typed}▏ Enter takes it, Esc leaves it"),
-        None => "q quit  p pause  r reset  s sort  t rows  / filter  ? help".to_owned(),
+        None => "q quit  p pause  r reset  s sort  t rows  w holders  / filter  ? help".to_owned(),
     };
     lines.push(look.faint(text::fit(&keys, width, Cut::End)));
     state.watch = Some(watch);
@@ -321,6 +334,18 @@ mod tests {
         assert!(types.contains("type") && !types.contains("  function"));
         assert!(help.contains("leave") && help.contains("interval"));
         assert_eq!(back, types);
+    }
+
+    #[test]
+    fn who_holds_what_takes_the_place_of_the_rows() {
+        let [_, rows, holders, help, again, back] = screens("w?ww", 80, 24).try_into().unwrap();
+        assert!(
+            holders.contains("the profile does not say who holds what"),
+            "{holders}"
+        );
+        assert!(!holders.contains("▼rate") && holders.contains("w holders"));
+        assert!(help.contains("leave"));
+        assert_eq!((again, back), (holders, rows));
     }
 
     #[test]

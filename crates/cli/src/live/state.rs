@@ -5,7 +5,25 @@ use std::sync::Arc;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::Nanos;
 use nthbyte_report::watch::{Asked, Column, RowsOf, Watch};
+use nthbyte_report::{At, Holders};
 use ratatui::crossterm::event::KeyCode;
+
+/// What is shown below the head.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Below {
+    /// The rows.
+    #[default]
+    Rows,
+    /// The keys.
+    Help,
+    /// Who holds what, by the last snapshot: the lines of `nthbyte holders` at this width.
+    Holders {
+        /// The lines; of another width, they are made anew.
+        lines: Vec<String>,
+        /// That width.
+        width: usize,
+    },
+}
 
 /// The view.
 pub struct State {
@@ -15,8 +33,8 @@ pub struct State {
     pub watch: Option<Watch>,
     /// Whether what is new is not shown.
     pub is_paused: bool,
-    /// Whether the keys are shown in place of the rows.
-    pub shows_help: bool,
+    /// What is shown below the head.
+    pub shown: Below,
     /// The filter that is being typed.
     pub typed: Option<String>,
     /// The first row that is shown.
@@ -33,7 +51,7 @@ impl State {
             asked: Asked::default(),
             watch: None,
             is_paused: false,
-            shows_help: false,
+            shown: Below::Rows,
             typed: None,
             first: 0,
             has_colours,
@@ -57,6 +75,34 @@ impl State {
         if let Some(profile) = &self.profile {
             self.watch = Some(Watch::of(profile, &self.asked));
         }
+        if let Below::Holders { width, .. } = &mut self.shown {
+            *width = 0;
+        }
+    }
+
+    /// Shows something in place of the rows, or the rows again if it is shown.
+    fn turn(&mut self, to: Below) {
+        let is_shown = std::mem::discriminant(&self.shown) == std::mem::discriminant(&to);
+        self.shown = if is_shown { Below::Rows } else { to };
+        self.first = 0;
+    }
+
+    /// The lines that say who holds what; `None` if they are not shown.
+    pub fn holders(&mut self, wanted: usize) -> Option<&[String]> {
+        let Below::Holders { lines, width } = &mut self.shown else {
+            return None;
+        };
+        if *width != wanted
+            && let Some(profile) = &self.profile
+        {
+            let text = match Holders::of(profile, Some(At::End)) {
+                Ok(holders) => holders.render(wanted),
+                Err(why) => why.to_string(),
+            };
+            *lines = text.lines().map(str::to_owned).collect();
+            *width = wanted;
+        }
+        Some(lines)
     }
 
     /// A key. Returns whether the view goes on.
@@ -77,8 +123,12 @@ impl State {
         }
         match key {
             KeyCode::Char('q') => return false,
-            KeyCode::Char('?') | KeyCode::Char('h') => self.shows_help = !self.shows_help,
-            KeyCode::Esc if self.shows_help => self.shows_help = false,
+            KeyCode::Char('?') | KeyCode::Char('h') => self.turn(Below::Help),
+            KeyCode::Char('w') => self.turn(Below::Holders {
+                lines: Vec::new(),
+                width: 0,
+            }),
+            KeyCode::Esc if self.shown != Below::Rows => self.turn(Below::Rows),
             KeyCode::Esc => self.asked.filter.clear(),
             KeyCode::Char('p') | KeyCode::Char(' ') => self.is_paused = !self.is_paused,
             KeyCode::Char('r') => {

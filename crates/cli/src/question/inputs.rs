@@ -17,9 +17,13 @@ pub struct Profiles {
     /// The profile (.nthb); several are shown as one.
     #[arg(required = true, value_name = "PROFILE")]
     paths: Vec<PathBuf>,
-    /// Also the profiles of the processes that this program started, if there are any: app.1235.nthb beside app.nthb.
+    /// Also the profiles of the processes that the program started: app.1235.nthb beside app.nthb. This is the default for one
+    /// profile; of several, those of each are taken.
     #[arg(long)]
     all: bool,
+    /// Only the profile that is named, without those of the processes that its program started.
+    #[arg(long, conflicts_with = "all")]
+    alone: bool,
     /// A file, and the name that is shown in its place: for cells of a notebook.
     #[arg(long = "file-name", value_name = "FILE=NAME", value_parser = file_name, hide = true)]
     file_names: Vec<FileName>,
@@ -48,25 +52,29 @@ impl Profiles {
         };
         let paths = self.paths.iter();
         let paths = paths.map(|path| format!("{}{}", folder(path), path.display()));
-        let all = self.all.then(|| "--all".to_owned());
-        paths.chain(all).collect()
+        let option = match (self.all, self.alone) {
+            // One profile has its family anyway.
+            (true, _) if self.paths.len() > 1 => Some("--all"),
+            (_, true) => Some("--alone"),
+            _ => None,
+        };
+        paths.chain(option.map(str::to_owned)).collect()
     }
 
-    /// The same; if a single one is named that has a family, with `--all`.
-    pub fn or_family(self) -> Self {
+    /// The same; only the one that is named, unless `--all` is given.
+    pub fn or_alone(self) -> Self {
         Self {
-            all: self.all || self.more_processes() > 0,
+            alone: !self.all,
             ..self
         }
     }
 
-    /// The number of profiles that `--all` would add; 0 if it is given.
+    /// The number of profiles that `--alone` leaves out.
     pub fn more_processes(&self) -> usize {
-        let [path] = &self.paths[..] else { return 0 };
-        if self.all {
-            return 0;
+        match &self.paths[..] {
+            [path] if self.alone => family::find(path).map_or(0, |family| family.members.len()),
+            _ => 0,
         }
-        family::find(path).map_or(0, |family| family.members.len())
     }
 
     /// Finds all of them. Prints one line on stderr if some are left out.
@@ -84,10 +92,10 @@ impl Profiles {
                 "there is no profile {size}; the size of an option is written --temporary={size}"
             );
         }
-        let paths = if self.all {
-            with_families(&self.paths)?
-        } else {
-            self.paths.clone()
+        let paths = match &self.paths[..] {
+            paths if self.all => with_families(paths)?,
+            [path] if !self.alone => with_own_family(path),
+            paths => paths.to_vec(),
         };
         Ok(Inputs {
             paths,
@@ -97,11 +105,12 @@ impl Profiles {
 }
 
 /// The runs of a program that these profiles are of: each one process, or a family of them. With `all`, each profile is the
-/// first of its family, if it has one.
+/// first of its family. Else profiles of one run that are named together are that run, and one that is named by itself is the first of
+/// its family, unless `alone` is given.
 ///
 /// # Errors
-/// If one is named twice, cannot be read or is not a profile; with `all`, if none has a family.
-pub fn runs(paths: &[PathBuf], all: bool) -> Result<Vec<Inputs>> {
+/// If one is named twice, cannot be read or is not a profile.
+pub fn runs(paths: &[PathBuf], all: bool, alone: bool) -> Result<Vec<Inputs>> {
     family::require_distinct(paths)?;
     let runs = if all {
         let mut runs = Vec::new();
@@ -113,7 +122,17 @@ pub fn runs(paths: &[PathBuf], all: bool) -> Result<Vec<Inputs>> {
         family::require_distinct(&runs.concat())?;
         runs
     } else {
-        family::runs(paths)?
+        let mut runs = family::runs(paths)?;
+        for at in (0..runs.len()).filter(|_| !alone) {
+            let [path] = &runs[at][..] else { continue };
+            let mut whole = runs.clone();
+            whole[at] = with_own_family(path);
+            // One of its processes may be named as a run of its own.
+            if family::require_distinct(&whole.concat()).is_ok() {
+                runs = whole;
+            }
+        }
+        runs
     };
     let inputs = |paths| Inputs {
         paths,
@@ -192,6 +211,17 @@ impl Inputs {
     pub fn protect(&self, output: &Output, force: bool) -> Result<()> {
         output.protect(&self.paths, force)
     }
+}
+
+/// A profile, and those of the processes that its program started. One that cannot be read has none: who reads it says why.
+fn with_own_family(path: &Path) -> Vec<PathBuf> {
+    let family = family::find(path).unwrap_or_default();
+    if !family.members.is_empty() {
+        leave_out(path, &family);
+    }
+    std::iter::once(path.to_owned())
+        .chain(family.members)
+        .collect()
 }
 
 /// The profiles and those of their families, each once.

@@ -56,7 +56,7 @@ const WORTH_NAMING: f64 = 0.02;
 /// What is asked, as the user named it.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
-    /// The profiles, and `--all` and `--domain` if they were given: what a command that shows more is followed by.
+    /// The profiles, and `--all`, `--alone` and `--domain` if they were given: what a command that shows more is followed by.
     pub words: Vec<String>,
     /// Profiles of processes of the same program that are not read.
     pub more_processes: usize,

@@ -70,7 +70,8 @@ pub(super) fn family(facts: &Facts<'_>) -> Option<Answer> {
     if more == 0 {
         return None;
     }
-    let mut answer = facts.answer(Topic::Family, weight::STATE, &["explain", "--all"]);
+    let mut answer = facts.answer(Topic::Family, weight::STATE, &["explain"]);
+    answer.more.retain(|word| word != "--alone");
     answer.say(format!(
         "This is one process of the program; {more} more {} beside it, which these answers leave out.",
         if more == 1 {

@@ -1,15 +1,20 @@
 //! A process with another root folder: a container, seen from the host.
 //!
 //! Nothing of nthbyte need be in there. The package is put into a private folder of the container, with the owner of the
-//! process, and so is the profile while it is recorded; both are taken away at the end, and the profile gets its place.
+//! process, and so is the profile while it is recorded; both are taken away at the end, and the profile gets its place. Where
+//! no folder of the container can be written to and executed from, the process is given folders of this system: see [`given`](super::given).
 
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rustix::fs::StatVfsMountFlags;
+
+use super::given::Given;
+use crate::output::Output;
 
 /// Folders that can be written to in most containers.
 const CANDIDATES: [&str; 4] = ["/tmp", "/var/tmp", "/dev/shm", "/run"];
@@ -20,13 +25,23 @@ const LIBRARIES: [&str; 3] = [
     "libnthbyte_pypy.so",
 ];
 
-/// A private folder in the root of a process. It is removed when this is dropped.
+/// The name of the profile in a private folder.
+const PROFILE: &str = "profile.nthb";
+
+/// How long the process may take to close what it was given.
+const CLOSING: Duration = Duration::from_secs(2);
+
+/// A private folder for a process. It is removed when this is dropped.
 #[derive(Debug)]
 pub struct Private {
-    /// As the process sees it.
-    inside: PathBuf,
-    /// As this process sees it.
+    pid: u32,
+    /// The package, as the process sees it.
+    pub package: PathBuf,
+    /// Where the process writes a profile that has its place outside, as the process sees it.
+    pub profile: PathBuf,
+    /// The folder, as this process sees it.
     outside: PathBuf,
+    given: Option<Given>,
 }
 
 /// Where a process has its files, as this process sees them.
@@ -52,47 +67,56 @@ fn differs(pid: u32, path: &Path) -> bool {
     root(pid).metadata().is_ok() && (here.is_none() || here != identity(&inside_of(pid, path)))
 }
 
-/// Makes a private folder with the package in it, if the process does not see `package` itself.
+/// Makes a private folder with the package in it, if the process does not see `package` itself. `output` is the place of the profile
+/// in the end. The process has to run Python code within `limit`.
 ///
 /// # Errors
-/// If no folder of the process can be written to, or none has files that may be executed.
-pub fn prepare(pid: u32, package: &Path) -> Result<Option<Private>> {
+/// If no folder can be used.
+pub fn prepare(
+    pid: u32,
+    package: &Path,
+    output: &Path,
+    limit: Duration,
+) -> Result<Option<Private>> {
     if !differs(pid, package) {
         return Ok(None);
     }
     let owner = nthbyte_attach::owner(pid).context("the process has ended")?;
-    let mut last = None;
     for candidate in CANDIDATES.map(Path::new) {
         let folder = inside_of(pid, candidate);
-        match rustix::fs::statvfs(&folder) {
-            Ok(found) if found.f_flag.contains(StatVfsMountFlags::NOEXEC) => continue,
-            Ok(_) => {}
-            Err(_) => continue,
-        }
-        match fill(pid, candidate, package, owner) {
-            Ok(private) => return Ok(Some(private)),
-            Err(error) => last = Some(error),
+        let may_execute = rustix::fs::statvfs(&folder)
+            .is_ok_and(|found| !found.f_flag.contains(StatVfsMountFlags::NOEXEC));
+        if may_execute && let Ok(private) = fill(pid, candidate, package, owner) {
+            return Ok(Some(private));
         }
     }
-    match last {
-        Some(error) => Err(error).with_context(|| {
-            format!("process {pid} has its own files (a container), where nthbyte cannot be put")
-        }),
-        None => bail!(
-            "process {pid} has its own files (a container), and no folder there can be written to and executed from: \
-             start it with NTHBYTE=ready"
-        ),
-    }
+    let given = give(pid, package, output, owner, limit);
+    given.map(Some).with_context(|| {
+        format!(
+            "process {pid} has its own files (a container), where nthbyte cannot be put: attach as root, or start it with NTHBYTE=ready"
+        )
+    })
 }
 
+fn own(path: &Path, owner: (u32, u32)) -> io::Result<()> {
+    chown(path, Some(owner.0), Some(owner.1))
+}
+
+/// The name of a private folder. A shell's `*` does not find it.
+fn name(pid: u32) -> String {
+    format!(".nthbyte-{pid}-{}", std::process::id())
+}
+
+/// Puts the package into a folder of the process.
 fn fill(pid: u32, folder: &Path, package: &Path, owner: (u32, u32)) -> io::Result<Private> {
-    let name = format!(".nthbyte-{pid}-{}", std::process::id());
-    let inside = folder.join(name);
+    let inside = folder.join(name(pid));
     let private = Private {
+        pid,
         outside: inside_of(pid, &inside),
-        inside,
+        package: inside.join("nthbyte"),
+        profile: inside.join(PROFILE),
+        given: None,
     };
-    let own = |path: &Path| chown(path, Some(owner.0), Some(owner.1));
     DirBuilder::new().mode(0o700).create(&private.outside)?;
     let to = private.outside.join("nthbyte");
     DirBuilder::new().mode(0o700).create(&to)?;
@@ -101,35 +125,56 @@ fn fill(pid: u32, folder: &Path, package: &Path, owner: (u32, u32)) -> io::Resul
         let is_module = Path::new(&name).extension().is_some_and(|end| end == "py");
         if is_module || LIBRARIES.iter().any(|library| name == *library) {
             fs::copy(package.join(&name), to.join(&name))?;
-            own(&to.join(&name))?;
+            own(&to.join(&name), owner)?;
         }
     }
-    own(&to)?;
-    own(&private.outside)?;
+    own(&to, owner)?;
+    own(&private.outside, owner)?;
+    Ok(private)
+}
+
+/// Gives the process the package of this system, and a folder beside the profile's place.
+fn give(
+    pid: u32,
+    package: &Path,
+    output: &Path,
+    owner: (u32, u32),
+    limit: Duration,
+) -> Result<Private> {
+    let folder = output.with_file_name(name(pid));
+    let mut private = Private {
+        pid,
+        outside: folder.clone(),
+        package: PathBuf::new(),
+        profile: PathBuf::new(),
+        given: None,
+    };
+    let made = DirBuilder::new().mode(0o700).create(&folder);
+    made.and_then(|()| own(&folder, owner))
+        .with_context(|| format!("cannot make {}", folder.display()))?;
+    let given = Given::give(pid, [package, &folder], limit)?;
+    private.package = given.package();
+    private.profile = given.output().join(PROFILE);
+    private.given = Some(given);
     Ok(private)
 }
 
 impl Private {
-    /// The package, as the process sees it.
-    pub fn package(&self) -> PathBuf {
-        self.inside.join("nthbyte")
+    /// Which file the profile is.
+    pub fn identity(&self) -> Option<(u64, u64)> {
+        identity(&self.outside.join(PROFILE))
     }
 
-    /// Where the process writes a profile that has its place outside: as the process sees it.
-    pub fn profile(&self) -> PathBuf {
-        self.inside.join("profile.nthb")
-    }
-
-    /// Gives the profile its place: `path` is where the process has written it.
+    /// Gives the profile its place.
     ///
     /// # Errors
     /// If it cannot be read or written.
     pub fn take_out(&self, to: &Path, force: bool) -> Result<()> {
-        let from = self.outside.join("profile.nthb");
-        let output = crate::output::Output::Profile(to.to_owned());
+        let output = Output::Profile(to.to_owned());
         output.protect(&[], force)?;
-        let mut profile = fs::File::open(&from).context("the profile cannot be read")?;
-        output.write(|out| {
+        let mut profile =
+            fs::File::open(self.outside.join(PROFILE)).context("the profile cannot be read")?;
+        output.write_silently(|out| {
             io::copy(&mut profile, out)?;
             Ok(())
         })
@@ -138,6 +183,9 @@ impl Private {
 
 impl Drop for Private {
     fn drop(&mut self) {
+        if let Some(given) = &self.given {
+            given.close(self.pid, CLOSING);
+        }
         // What cannot be removed stays, in a folder of the process's own user.
         let _ = fs::remove_dir_all(&self.outside);
     }

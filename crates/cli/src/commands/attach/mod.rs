@@ -1,6 +1,7 @@
 //! `nthbyte attach`, `detach` and `snapshot`: a process that runs already.
 
 mod elsewhere;
+mod given;
 mod request;
 mod watch;
 
@@ -127,12 +128,12 @@ impl Attach {
             // What listens has nthbyte.
             Method::Ready => None,
             Method::Auto if request::is_ready(self.pid)? => None,
-            _ => elsewhere::prepare(self.pid, &package)?,
+            _ => elsewhere::prepare(self.pid, &package, &output, self.way.timeout)?,
         };
         let mut written = output.clone();
         if let Some(private) = &private {
-            package = private.package();
-            written = private.profile();
+            package.clone_from(&private.package);
+            written.clone_from(&private.profile);
         }
         let mut request = Request::new("begin")?.with("output", request::text(&written)?);
         if let Some(every) = &self.every {
@@ -174,13 +175,13 @@ impl Attach {
                 shown(if private.is_some() { &output } else { &path }).display(),
                 before.unwrap_or(0).div_ceil(1 << 20),
             );
-            let ended = watch.until(self.pid, &path, self.length);
+            let profile = match &private {
+                Some(private) => private.identity(),
+                None => elsewhere::identity(&elsewhere::inside_of(self.pid, &path)),
+            };
+            let ended = watch.until(self.pid, profile, self.length);
             if let Some(private) = &private {
-                if ended == watch::Ended::Now {
-                    self.way
-                        .ask_with(self.pid, &Request::new("end")?, &package)?;
-                }
-                return private.take_out(shown(&output), self.force);
+                return self.end_elsewhere(private, ended, &output);
             }
             let see = format!("see it with: nthbyte explain {}", shown(&path).display());
             match ended {
@@ -210,6 +211,37 @@ impl Attach {
                 "{error:#}; the recording goes on: end it with nthbyte detach {}",
                 self.pid
             ),
+        }
+        Ok(())
+    }
+}
+
+impl Attach {
+    /// The same for a process with files of its own: the profile gets its place.
+    fn end_elsewhere(
+        &self,
+        private: &elsewhere::Private,
+        ended: watch::Ended,
+        output: &Path,
+    ) -> Result<()> {
+        let mut line = None;
+        if ended == watch::Ended::Now {
+            let end = Request::new("end")?;
+            match self.way.ask_with(self.pid, &end, &private.package) {
+                Ok(lines) => line = Some(lines.join(" ")),
+                // The profile is whole up to its last second.
+                Err(_) if watch::is_gone(self.pid) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        private.take_out(output, self.force)?;
+        let place = shown(output).display().to_string();
+        match line {
+            Some(line) => {
+                let inside = private.profile.display().to_string();
+                say!("nthbyte: {}", line.replace(&inside, &place));
+            }
+            None => say!("nthbyte: the recording has ended; see it with: nthbyte explain {place}"),
         }
         Ok(())
     }

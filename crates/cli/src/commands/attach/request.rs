@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use nthbyte_attach::{Target, ready};
+use nthbyte_attach::{Target, Way, ready};
 
 /// The way into a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -17,6 +17,10 @@ pub enum Method {
     Ready,
     /// Its main thread is stopped for a moment (CPython). It needs the right to trace the process.
     Ptrace,
+    /// CPython's own protocol, from 3.14 on (PEP 768). It needs a file in the process's /tmp, can be switched off, and begins later in a
+    /// program that waits for a lock.
+    #[value(alias = "sys.remote_exec")]
+    RemoteExec,
 }
 
 /// The signals that wait until a script has ended, so that no handler of the program raises in the middle of it: all but
@@ -97,15 +101,20 @@ finally:
         package: &Path,
     ) -> Result<Vec<String>> {
         let answer = match method {
-            Method::Ready => ready::ask(pid, &self.0, limit)?.with_context(|| {
-                format!(
-                    "process {pid} is not ready: start it with NTHBYTE=ready in its environment"
-                )
-            })?,
-            Method::Ptrace => self.ask_inside(pid, limit, package)?,
+            Method::Ready => match ready::ask(pid, &self.0, limit)? {
+                Some(answer) => answer,
+                None => match ready::why_not(pid)? {
+                    Some(reason) => bail!("{reason}"),
+                    None => bail!(
+                        "process {pid} is not ready: start it with NTHBYTE=ready in its environment"
+                    ),
+                },
+            },
+            Method::Ptrace => self.ask_inside(pid, limit, package, Way::Best)?,
+            Method::RemoteExec => self.ask_inside(pid, limit, package, Way::Remote)?,
             Method::Auto => match ready::ask(pid, &self.0, limit)? {
                 Some(answer) => answer,
-                None => self.ask_inside(pid, limit, package)?,
+                None => self.ask_inside(pid, limit, package, Way::Best)?,
             },
         };
         if let Some(reason) = answer.strip_prefix('!') {
@@ -115,8 +124,8 @@ finally:
         Ok(lines.split('\n').map(str::to_owned).collect())
     }
 
-    fn ask_inside(&self, pid: u32, limit: Duration, package: &Path) -> Result<String> {
-        let target = Target::open(pid)?;
+    fn ask_inside(&self, pid: u32, limit: Duration, package: &Path, way: Way) -> Result<String> {
+        let target = Target::open(pid)?.by(way);
         let script = self.script(package)?;
         Ok(target.run(&script, limit)?)
     }

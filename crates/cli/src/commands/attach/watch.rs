@@ -1,14 +1,13 @@
 //! While a process is recorded: a progress bar, Ctrl-C, and whether the process is still there.
 
 use std::future::Future;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::elsewhere::{identity, inside_of};
+use super::elsewhere::identity;
 use crate::progress::Progress;
 
 /// How often the bar moves and the process is looked at.
@@ -59,12 +58,16 @@ pub fn during(work: impl FnOnce(&mut Watch) -> Result<()>) -> Result<()> {
 }
 
 impl Watch {
-    /// Waits until the recording of a process into `profile` is to end, or has ended.
-    pub fn until(&mut self, pid: u32, profile: &Path, length: Option<Duration>) -> Ended {
+    /// Waits until the recording of a process into a file is to end, or has ended.
+    pub fn until(
+        &mut self,
+        pid: u32,
+        profile: Option<(u64, u64)>,
+        length: Option<Duration>,
+    ) -> Ended {
         let progress = length.map(|_| Progress::steps("recording"));
         let begun = Instant::now();
         let mut looks = 0;
-        let profile = identity(&inside_of(pid, profile));
         let signals = &mut self.signals;
         self.runtime.block_on(async {
             loop {
