@@ -207,19 +207,10 @@ build/native/ready: tests/native/requirements.txt
 	build/native/bin/python -m pip install --quiet --disable-pip-version-check -r tests/native/requirements.txt
 	touch $@
 
-# The frameworks that tests/labels labels, in a venv of its own.
-build/labels/ready: tests/labels/requirements.txt
-	$(PYTHON) -m venv build/labels
-	build/labels/bin/python -m pip install --quiet --disable-pip-version-check -r tests/labels/requirements.txt
+# The frameworks that tests/labels labels: a folder for each version of Python.
+build/labels/ready: tests/labels/requirements.txt tests/labels/packages.sh .venv/ready
+	sh tests/labels/packages.sh $(BIN)/python $(@D)
 	touch $@
-
-# The translated programs of tests/rpython, if there is a Python 2.7; otherwise their tests are skipped.
-build/rpython/ready: tests/rpython/translate.py tests/rpython/requirements.txt $(wildcard tests/rpython/programs/*.py) | .venv/ready
-	$(BIN)/python tests/rpython/translate.py build/rpython
-	mkdir -p $(@D) && touch $@
-
-test-rpython: all build/site/installed build/rpython/ready
-	$(BIN)/python -m pytest tests/rpython
 
 test-native: all build/site/installed build/native/ready
 	$(BIN)/python -m pytest tests/native

@@ -19,6 +19,7 @@ from nthbyte._variables import held, holdings, resident_set
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 # Lines of code, and variables, that the text names, and the bytes of the smallest of them.
@@ -45,7 +46,7 @@ class Magics:
     def record(self, line: str, cell: str) -> None:
         """Runs the cell under nthbyte, says what it allocated, and shows the page.
 
-        %%nthbyte [--every SIZE] [--cpu] [--native-frames] [--no-page] [--height PIXELS] [-o FILE]
+        %%nthbyte [--every SIZE] [--cpu] [--native-frames] [--holders] [--no-page] [--height PIXELS] [-o FILE]
         """
         options = _options(line)
         if options is None:
@@ -74,7 +75,7 @@ class Magics:
         from nthbyte._options import OPTIONS
 
         settings: dict[str, Any] = {option.name: option.default for option in OPTIONS if option.is_argument}
-        for name in ("every", "cpu", "native_frames"):
+        for name in ("every", "cpu", "native_frames", "holders"):
             settings[name] = getattr(options, name)
         title = "a cell" if number is None else f"In [{number}]"
         begin(configure(options.output or self._temporary(), settings, [title]))
@@ -112,9 +113,11 @@ class Magics:
             print(f"nthbyte: {ends if isinstance(ends, str) else peak}")
             return
         name = dict(self._cells()).get(self._last(), "")
-        print(text(ends, peak, name))
-        for line in self._of_variables(changed):
-            print(line)
+        lines = [
+            *text(ends, peak, name),
+            *(_holders(path) if options.holders else self._of_variables(changed)),
+        ]
+        print("\n".join(_written(lines)))
         if options.output is not None:
             print(f"Profile: {path}")
         if options.page:
@@ -143,8 +146,8 @@ class Magics:
             for name, value in self._shell.user_ns.items()
             if not name.startswith("_") and name not in hidden
         }
-        print(f"The kernel has {_bytes(resident_set())} of memory (RSS).")
-        print(held(names, most, _bytes))
+        print(*_written([["The kernel has ", resident_set(), " of memory (RSS)."]]))
+        print(held(names, most, _texts))
 
     def _last(self) -> str:
         """The file of the code that ran last."""
@@ -152,11 +155,11 @@ class Magics:
         number = cells.get(self._this)
         return next((file for file in cells if cells[file] == number and file != self._this), "")
 
-    def _of_variables(self, changed: dict[str, Any]) -> list[str]:
+    def _of_variables(self, changed: dict[str, Any]) -> list[list[Any]]:
         """What the variables that a cell has set hold."""
         found, _ = holdings(changed)
         large = [one for one in found if one.alone >= _SMALLEST]
-        return [f"  {one.name:<12} holds {_bytes(one.alone)} ({one.kind})" for one in large[:_LINES]]
+        return [[f"  {one.name:<12} holds ", one.alone, f" ({one.kind})"] for one in large[:_LINES]]
 
     def _cells(self) -> list[tuple[str, str]]:
         """The files of the cells that have run, and the names that the notebook shows for them."""
@@ -197,6 +200,9 @@ def _options(line: str) -> Any:
     parser.add_argument("--every", metavar="SIZE", help="mean distance between samples; 1 records everything")
     parser.add_argument("--cpu", action="store_const", const=True, help="also take time samples")
     parser.add_argument("--native-frames", action="store_true", help="with the frames of C, C++ and Rust")
+    parser.add_argument(
+        "--holders", action="store_const", const=True, help="say who holds what is alive at the end (CPython)"
+    )
     parser.add_argument("--no-page", dest="page", action="store_false", help="show the text only")
     parser.add_argument("--height", type=int, default=640, help="of the page, in pixels (default: 640)")
     parser.add_argument("-o", "--output", metavar="FILE", help="keep the profile in this file")
@@ -218,13 +224,25 @@ def _ask(command: str, *words: str) -> Any:
     return done.stderr.strip() if done.returncode else json.loads(done.stdout)
 
 
-def text(ends: dict[str, Any], peak: dict[str, Any], cell: str) -> str:
-    """What a cell did, in a few lines. ``cell``: its name, as its lines have it."""
-    parts = [f"{_estimate(ends['all']['bytes'])} allocated"]
+def _holders(path: str) -> list[list[Any]]:
+    """Who holds what is alive when a cell has ended: all of it, also from before the cell."""
+    found = _ask("holders", path, "--json")
+    if isinstance(found, str):
+        return [[found]]
+    lines = []
+    for row in found["holders"][:_LINES]:
+        lines.append([f"  {row['holder']:<12} holds ", row["bytes"], f" ({row['what']})"])
+        lines += [[f"  {'':<12} … so does {also}"] for also in row["also"][:1]]
+    return lines
+
+
+def text(ends: dict[str, Any], peak: dict[str, Any], cell: str) -> list[list[Any]]:
+    """What a cell did, in a few lines: each has texts and amounts. ``cell``: its name, as its lines have it."""
+    first: list[Any] = [ends["all"]["bytes"], " allocated"]
     if "alive" in peak["all"]:
-        parts.append(f"{_estimate(peak['all']['alive'])} at most at one time")
-        parts.append(f"{_estimate(ends['all']['alive'])} left alive")
-    lines = [f"{' · '.join(parts)} · {ends['duration_nanos'] / 1e9:.3g} s"]
+        first += [" · ", peak["all"]["alive"], " at most at one time"]
+        first += [" · ", ends["all"]["alive"], " left alive"]
+    lines = [[*first, f" · {ends['duration_nanos'] / 1e9:.3g} s"]]
     left: dict[int, dict[str, float]] = {}
     for row in ends["rows"]:
         if row["file"] == cell and row.get("total_alive", {}).get("estimate", 0) >= _SMALLEST:
@@ -234,20 +252,23 @@ def text(ends: dict[str, Any], peak: dict[str, Any], cell: str) -> str:
                 left[row["line"]] = row["total_alive"]
     ranked = sorted(left.items(), key=lambda item: -item[1]["estimate"])
     for line, alive in ranked[:_LINES]:
-        lines.append(f"  {f'{cell}:{line}':<12} left {_estimate(alive)} alive")
-    return "\n".join(lines)
+        lines.append([f"  {f'{cell}:{line}':<12} left ", alive, " alive"])
+    return lines
 
 
-def _estimate(of: dict[str, float]) -> str:
-    shown = _bytes(of["estimate"])
-    if of["low"] == of["high"]:
-        return shown
-    return f"{shown} ({_bytes(of['low'])} to {_bytes(of['high'])})"
+def _written(lines: list[list[Any]]) -> list[str]:
+    """Lines of texts and amounts, with the amounts as all reports write them."""
+    texts = iter(_texts([part for line in lines for part in line if not isinstance(part, str)]))
+    return ["".join(part if isinstance(part, str) else next(texts) for part in line) for line in lines]
 
 
-def _bytes(size: float) -> str:
-    units = ["B", "KiB", "MiB", "GiB", "TiB"]
-    while abs(size) >= 999.5 and len(units) > 1:
-        size /= 1024
-        units.pop(0)
-    return f"{size:.0f} {units[0]}" if units[0] == "B" or size >= 99.5 else f"{size:.3g} {units[0]}"
+def _texts(amounts: Sequence[Any]) -> list[str]:
+    """The texts of amounts: of bytes, or of estimates with their intervals."""
+    words = [
+        ":".join(str(one[end]) for end in ("estimate", "low", "high")) if isinstance(one, dict) else str(one)
+        for one in amounts
+    ]
+    command = [COMMAND, "amounts", *words]
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    ).stdout.splitlines()

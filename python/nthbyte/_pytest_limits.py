@@ -229,7 +229,7 @@ class Limits:
             self._folder = tempfile.TemporaryDirectory(prefix="nthbyte-")
         self._number += 1
         path = os.path.join(self._folder.name, f"{self._number}.nthb")
-        return begin(_every(path))
+        return begin(_every(path, self.calls > 1))
 
     def end(self, item: pytest.Item, path: str, call: _Call, leaked: list[object] | None) -> None:
         """Ends it."""
@@ -262,7 +262,7 @@ class Limits:
             }
             self._run.recorder.add_measured(item.nodeid, figures)
             for leak in exact["leaks"]:
-                self._run.leaks.append((item.nodeid, leak["bytes"], leak["blocks"], leak["stack"][:1]))
+                self._run.leaks.append({"test": item.nodeid, **leak, "stack": leak["stack"][:1]})
             if self.calls > 1 and not call.times:
                 self._run.not_repeated.append(item.nodeid)
         return exact
@@ -421,12 +421,15 @@ def parse_size(text: object) -> float:
     return float(number) * 1024.0 ** _FACTORS[unit.upper()]
 
 
-def _every(path: str) -> Config:
+def _every(path: str, with_holders: bool) -> Config:
     from nthbyte._options import OPTIONS
 
     defaults: dict[str, Any] = {option.name: option.default for option in OPTIONS if option.is_argument}
     # Limits are about what is asked for, as those of pytest-memray are.
-    return {**configure(path, {**defaults, "every": 1}), "whole_mappings": True}
+    return {
+        **configure(path, {**defaults, "every": 1, "holders": with_holders or None}),
+        "whole_mappings": True,
+    }
 
 
 def _measure(path: str, call: _Call, of_thread: bool, arenas: bool) -> dict[str, Any]:

@@ -63,8 +63,8 @@ class Run:
         self.estimated: dict[str, list[tuple[str, float]]] = {}
         """The limits that are judged at the end, by test."""
         self.is_recorded_alone: Callable[[pytest.Item], bool] = lambda _: False
-        self.leaks: list[tuple[str, int, int, list[Any]]] = []
-        """What each call of a test leaves: the test, bytes, blocks, and where."""
+        self.leaks: list[dict[str, Any]] = []
+        """What each call of a test leaves: the test, bytes, blocks, where, and who holds it."""
         self.not_repeated: list[str] = []
         self._verdicts: list[str] = []
         self._annotations: list[str] = []
@@ -424,22 +424,23 @@ def judged(limits: dict[str, list[tuple[str, float]]], rows: list[dict[str, Any]
     return has_failed, lines
 
 
-def leak_lines(
-    leaks: list[tuple[str, int, int, list[Any]]], not_repeated: list[str], calls: int, most: int
-) -> list[str]:
+def leak_lines(leaks: list[dict[str, Any]], not_repeated: list[str], calls: int, most: int) -> list[str]:
     """What each call of a test leaves, in lines; the tests with most first."""
     by_test: dict[str, int] = {}
-    for name, size, _, _ in leaks:
-        by_test[name] = by_test.get(name, 0) + size
+    for leak in leaks:
+        by_test[leak["test"]] = by_test.get(leak["test"], 0) + leak["bytes"]
     ranked = sorted(by_test.items(), key=lambda item: -item[1])
     title = f"Left alive by each call of a test, of {calls}"
     lines = [title if ranked else f"{title}: nothing"]
     for name, size in ranked[: most or None]:
         lines.append(f"{show(size):>10}  {name}")
-        of_test = sorted((one for one in leaks if one[0] == name), key=lambda one: -one[1])
-        for _, part, blocks, frames in of_test[:3]:
-            where = "".join(f"{file}:{line} {function}" for function, file, line in frames)
-            lines.append(f"{'':>12}{show(part)} in {blocks} blocks  {where or 'outside of Python'}")
+        of_test = sorted((one for one in leaks if one["test"] == name), key=lambda one: -one["bytes"])
+        for leak in of_test[:3]:
+            where = "".join(f"{file}:{line} {function}" for function, file, line in leak["stack"])
+            amount = f"{show(leak['bytes'])} in {leak['blocks']} blocks"
+            lines.append(f"{'':>12}{amount}  {where or 'outside of Python'}")
+            if leak.get("held_by"):
+                lines.append(f"{'':>14}{leak['held_by']}")
     if len(ranked) > most > 0:
         lines.append(f"… and {len(ranked) - most} more")
     if not_repeated:

@@ -81,14 +81,15 @@ def holdings(names: Mapping[str, object]) -> tuple[list[Holding], bool]:
     return found, left > 0
 
 
-def held(names: Mapping[str, object], most: int, show: Callable[[float], str]) -> str:
-    """A table of what variables hold, with so many rows."""
+def held(names: Mapping[str, object], most: int, show: Callable[[list[int]], list[str]]) -> str:
+    """A table of what variables hold, with so many rows. ``show`` writes amounts."""
     found, is_all = holdings(names)
-    rows = [
-        (show(one.alone), show(one.shared), one.name, one.kind) for one in found if one.alone or one.shared
-    ]
+    rows = [one for one in found if one.alone or one.shared]
+    alone = show([one.alone for one in rows[:most]])
+    shared = show([one.shared for one in rows[:most]])
     lines = [f"{'holds':>10} {'with others':>12}  variable"]
-    lines += [f"{alone:>10} {shared:>12}  {name} ({kind})" for alone, shared, name, kind in rows[:most]]
+    for one, bytes_alone, bytes_shared in zip(rows, alone, shared):
+        lines.append(f"{bytes_alone:>10} {bytes_shared:>12}  {one.name} ({one.kind})")
     if len(rows) > most:
         lines.append(f"… and {len(rows) - most} more")
     if not is_all:

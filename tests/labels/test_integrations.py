@@ -12,12 +12,27 @@ import pytest
 
 import harness
 from formats.installed import missing
-from labels.test_labels import PROGRAM, SIZE, made
+from harness import Interpreter
+from labels.test_labels import PROGRAM, made, size_and_period
 from processes import family, servers
 
-PYTHON = harness.REPOSITORY / "build" / "labels" / "bin" / "python"
+PACKAGES = harness.REPOSITORY / "build" / "labels"
+# The frameworks need it.
+OLDEST = (3, 10)
 
 pytestmark = pytest.mark.slow
+
+
+def environment(interpreter: Interpreter) -> dict[str, str]:
+    """Returns the variables by which an interpreter finds the frameworks, and the nthbyte that is tested."""
+    version = ".".join(map(str, interpreter.python_version))
+    if interpreter.python_version < OLDEST:
+        pytest.skip(f"the frameworks do not support Python {version}")
+    packages = PACKAGES / f"{interpreter.about[0]}{version}"
+    if not packages.exists():
+        missing("the frameworks are missing: make build/labels/ready")
+    return {"PYTHONPATH": f"{harness.SITE}:{packages}"}
+
 
 SERVE = """
 import threading, time, urllib.request
@@ -165,10 +180,12 @@ asyncio.run(main())
 """
 
 CELERY = """
+import logging
 from celery import Celery
+from celery.contrib.testing.worker import start_worker
 from nthbyte.integrations import celery as integration
 
-app = Celery("tasks")
+app = Celery("tasks", broker="memory://", backend="cache+memory://")
 integration.label()
 
 @app.task(name="tasks.one")
@@ -182,9 +199,15 @@ def two():
     make("tasks.two")
     raise ValueError("it fails")
 
-for _ in range(5):
-    one.apply()
+one.apply()
+make("[no label]")
+logging.disable(logging.CRITICAL)
+with start_worker(app, pool="threads", concurrency=4, perform_ping_check=False):
+    asked = [work.delay() for work in [one, two] * 10]
     make("[no label]")
+    for each in asked:
+        each.get(timeout=300, propagate=False)
+make("[no label]")
 """
 
 GENERIC = """
@@ -255,19 +278,21 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_each_request_has_its_route(name: str, tmp_path: Path) -> None:
-    if not PYTHON.exists():
-        missing("the frameworks are missing: make build/labels/ready")
+def test_each_request_has_its_route(name: str, interpreter: Interpreter, tmp_path: Path) -> None:
+    found = environment(interpreter)
+    if name == "fastapi" and interpreter.is_pypy and interpreter.about[1][0] > 7:
+        pytest.skip("pydantic's core has no wheel for this PyPy")
     body, key = PROGRAMS[name]
-    (tmp_path / "program.py").write_text(PROGRAM.replace("SIZE", str(SIZE)) + body)
-    words = [str(PYTHON), "-m", "nthbyte", "run", "--every", "1", "-o", "p.nthb", "program.py"]
-    harness.run(words, tmp_path).ok()
+    size, every = size_and_period(interpreter)
+    (tmp_path / "program.py").write_text(PROGRAM.replace("SIZE", str(size)) + body)
+    words = ["run", "--every", every, "-o", "p.nthb", "program.py"]
+    interpreter.nthbyte(*words, folder=tmp_path, environment=found).ok()
     truth = json.loads((tmp_path / "truth.json").read_text())
     assert len(truth) > 1
-    assert made(tmp_path / "p.nthb", key) == truth
+    assert made(tmp_path / "p.nthb", key, size) == truth
 
 
-SITE = f"""
+SITE = """
 import os, time
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
@@ -278,8 +303,10 @@ settings.configure(
     ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], SECRET_KEY="x", MIDDLEWARE=["nthbyte.integrations.django.labels"],
 )
 
+kept = [None]
+
 def make():
-    bytes({SIZE})
+    kept[0] = [None] * (SIZE // 8)
 
 def items(request, pk):
     make(); time.sleep(0.001); make()
@@ -296,13 +323,13 @@ wsgi = get_wsgi_application()
 """
 
 
-def test_django_under_gunicorn_with_threads(tmp_path: Path) -> None:
-    if not PYTHON.exists():
-        missing("the frameworks are missing: make build/labels/ready")
-    (tmp_path / "app.py").write_text(SITE)
+def test_django_under_gunicorn_with_threads(interpreter: Interpreter, tmp_path: Path) -> None:
+    found = environment(interpreter)
+    size, every = size_and_period(interpreter)
+    (tmp_path / "app.py").write_text(SITE.replace("SIZE", str(size)))
     words = ["-m", "gunicorn", "--workers", "1", "--threads", "4", "--bind", "127.0.0.1:0"]
     words += ["--timeout", str(servers.LIMIT), "--graceful-timeout", str(servers.LIMIT), "app:wsgi"]
-    with servers.running(words, tmp_path, str(PYTHON), every="1") as process:
+    with servers.running(words, tmp_path, interpreter, every, found) as process:
         address = servers.address(process, tmp_path)
 
         def ask(number: int) -> bytes:
@@ -317,4 +344,4 @@ def test_django_under_gunicorn_with_threads(tmp_path: Path) -> None:
         path for path in family.parts_of(tmp_path / "app.nthb") if str(int(next(iter(answers)))) in path.name
     ]
     expected = {"/items/<int:pk>/": 60, "/api/stream/<name>/": 90}
-    assert made(worker, "endpoint") == expected
+    assert made(worker, "endpoint", size) == expected

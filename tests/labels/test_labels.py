@@ -31,14 +31,20 @@ atexit.register(lambda: json.dump(truth, open("truth.json", "w")))
 def of_labels(interpreter: Interpreter, body: str, folder: Path, *options: str, key: str = "work") -> None:
     """Checks that all that a program has made for each work has its label; for ``[no label]``, none."""
     program = folder / "program.py"
-    # What PyPy's compiler allocates has the label of what it compiles.
-    size = 10 * SIZE if interpreter.is_pypy else SIZE
+    size, every = size_and_period(interpreter)
     program.write_text(PROGRAM.replace("SIZE", str(size)) + body)
     profile = folder / "p.nthb"
-    # PyPy allocates whatever it computes, and objects this large are sampled without exception.
-    every = "4KiB" if interpreter.is_pypy else "1"
     interpreter.nthbyte("run", "--every", every, *options, "-f", "-o", profile, program, folder=folder).ok()
     assert made(profile, key, size) == json.loads((folder / "truth.json").read_text())
+
+
+def size_and_period(interpreter: Interpreter) -> tuple[int, str]:
+    """Returns the size of a program's objects, and the period under which each of them is sampled."""
+    if interpreter.is_pypy:
+        # What PyPy's compiler allocates has the label of what it compiles. PyPy allocates whatever it computes, and
+        # objects this large are sampled without exception.
+        return 10 * SIZE, "4KiB"
+    return SIZE, "1"
 
 
 def made(profile: Path, key: str, size: int = SIZE) -> Counter[str]:

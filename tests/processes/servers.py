@@ -15,6 +15,7 @@ from pathlib import Path
 
 import harness
 from formats.installed import missing
+from harness import Interpreter
 
 # Against what hangs only; nothing is expected to come near it.
 LIMIT = 300
@@ -103,15 +104,21 @@ def variables() -> dict[str, str]:
 
 @contextmanager
 def running(
-    words: list[str], folder: Path, interpreter: str | None = None, every: str = "4KiB"
+    words: list[str],
+    folder: Path,
+    interpreter: Interpreter | None = None,
+    every: str = "4KiB",
+    environment: dict[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Runs ``nthbyte run -o app.nthb WORDS``; afterwards asks it to stop, and waits until it has."""
     log = folder / "log"
+    interpreter = interpreter or Interpreter(python())
+    run = ["-m", "nthbyte", "run", "--every", every, "-o", "app.nthb", *words]
     with open(log, "wb") as out:
         process = subprocess.Popen(
-            [interpreter or python(), "-m", "nthbyte", "run", "--every", every, "-o", "app.nthb", *words],
+            interpreter.words(run, folder),
             cwd=folder,
-            env=variables(),
+            env={**variables(), **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

@@ -69,6 +69,15 @@ def test_a_cell_says_what_it_leaves_by_its_own_lines() -> None:
     assert said(shell, "%%nthbyte --every 1 --no-page\nrows = make(2000)\n")[1].split()[1] == "[3]:2"
 
 
+def test_a_cell_says_who_holds_what_is_alive() -> None:
+    shell = Shell()
+    nthbyte.load_ipython_extension(shell)
+    shell.run_cell("def make(n):\n    return {'all': [bytes(1000) for _ in range(n)]}")
+    lines = said(shell, "%%nthbyte --every 4KiB --holders --no-page\ncache = make(40000)\n")
+    [line] = [line for line in lines if "cache']['all']" in line]
+    assert "['all'] holds " in line and " MiB ±" in line and line.endswith("(list of 40,000 bytes)")
+
+
 def test_what_is_wrong_is_said_and_the_cell_does_not_run() -> None:
     shell = Shell()
     nthbyte.load_ipython_extension(shell)

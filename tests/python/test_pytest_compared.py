@@ -69,7 +69,8 @@ def test_what_each_call_leaves(pytester: pytest.Pytester) -> None:
     lines = run.outlines[run.outlines.index("Left alive by each call of a test, of 4") + 1 :]
     assert lines[0].split() == ["9.8KiB", "test_what_each_call_leaves.py::test_leaks"]
     assert lines[1].split()[:4] == ["9.8KiB", "in", "1", "blocks"] and lines[1].endswith(":12 test_leaks")
-    assert lines[2].startswith("Not known of 1 tests") and "test_runs_once" in lines[2]
+    assert lines[2].strip().startswith("held by test_what_each_call_leaves.KEPT['all'], list of 4")
+    assert lines[3].startswith("Not known of 1 tests") and "test_runs_once" in lines[3]
 
 
 def test_an_annotation_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,8 @@ impl Estimate {
 
     /// Bytes with the larger distance to an end of the interval: `12.5 MiB ±14%`; the ends alone if the interval is
     /// too wide for that.
-    pub(crate) fn with_error(&self) -> String {
+    #[must_use]
+    pub fn with_error(&self) -> String {
         if self.is_wide() {
             return text::wide_range(self.low, self.high);
         }

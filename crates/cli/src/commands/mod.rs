@@ -1,5 +1,6 @@
 //! The subcommands, one file for each.
 
+mod amounts;
 mod attach;
 pub mod diff;
 mod elsewhere;
@@ -68,6 +69,9 @@ pub enum Command {
     /// What the plugin for pytest asks of a test with a limit.
     #[command(hide = true)]
     MeasureTest(measure_test::Arguments),
+    /// Figures of bytes as all reports write them.
+    #[command(hide = true)]
+    Amounts(amounts::Arguments),
     /// Find the fastest size of PyPy's nursery for a program (PyPy only).
     Tune(elsewhere::Words),
 }
@@ -100,6 +104,7 @@ impl Command {
             Self::Merge(arguments) => arguments.run(),
             Self::Import(arguments) => arguments.run(),
             Self::MeasureTest(arguments) => arguments.run(),
+            Self::Amounts(arguments) => arguments.run(),
         }?;
         Ok(ExitCode::SUCCESS)
     }

@@ -3,7 +3,7 @@
 //! The order of allocations and frees within a tick of the file's clock matters here: blocks that follow each other are not
 //! alive together. A profile in memory does not know it, so the events are read once more, in their order.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 
 use foldhash::fast::RandomState;
@@ -11,6 +11,8 @@ use nthbyte_profile::event::{Event, Nanos, NodeId, SampleId};
 use nthbyte_profile::model::{Function, Site};
 use nthbyte_profile::{Profile, Reader, SourceKind};
 use serde::Serialize;
+
+use crate::holders::Keepers;
 
 /// What counts.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +53,9 @@ pub struct OfStack {
     pub blocks: u64,
     /// Function, file and line of each frame, the innermost first, up to the test.
     pub stack: Vec<(String, String, u32)>,
+    /// Who holds what a repetition leaves, where a snapshot says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_by: Option<String>,
 }
 
 /// The figures of a test, in bytes.
@@ -80,6 +85,11 @@ pub struct Exact {
 const ARENA: u64 = 1 << 20;
 /// The largest small object, in bytes: what CPython's own allocator takes from arenas.
 const SMALL: u64 = 512;
+
+/// Of so many stacks that leak most, the holders are looked for.
+const MOST_HELD: usize = 20;
+
+type Samples = HashSet<SampleId, RandomState>;
 
 /// An allocation or a free, in the order of the events.
 struct Step {
@@ -215,8 +225,7 @@ fn counts(profile: &Profile, site: &Site, conditions: &Conditions) -> bool {
 /// The samples that are alive after these steps.
 fn alive_after(steps: &[(Step, bool)]) -> impl Iterator<Item = (SampleId, bool)> + '_ {
     let freed = steps.iter().filter(|(step, _)| step.is_free);
-    let freed: std::collections::HashSet<SampleId, RandomState> =
-        freed.map(|(step, _)| step.sample).collect();
+    let freed: Samples = freed.map(|(step, _)| step.sample).collect();
     let born = steps.iter().filter(|(step, _)| !step.is_free);
     born.map(|(step, is_small)| (step.sample, *is_small))
         .filter(move |(id, _)| !freed.contains(id))
@@ -225,7 +234,11 @@ fn alive_after(steps: &[(Step, bool)]) -> impl Iterator<Item = (SampleId, bool)>
 /// What every repetition leaves, of each stack: the least of them. The first run is none of them, because it fills caches.
 fn leaks(profile: &Profile, steps: &[(Step, bool)], conditions: &Conditions) -> Vec<OfStack> {
     let mut by_stack: HashMap<NodeId, Vec<(u64, u64)>, RandomState> = HashMap::default();
+    let mut alive: HashMap<NodeId, Samples, RandomState> = HashMap::default();
     let repetitions = conditions.repetitions.len();
+    if repetitions == 0 {
+        return Vec::new();
+    }
     for (id, _) in alive_after(steps) {
         let time = profile.samples.time(id);
         let begun = conditions
@@ -234,7 +247,9 @@ fn leaks(profile: &Profile, steps: &[(Step, bool)], conditions: &Conditions) -> 
         let Some(repetition) = begun.checked_sub(1) else {
             continue;
         };
-        let sums = by_stack.entry(profile.samples.stack(id));
+        let stack = profile.samples.stack(id);
+        alive.entry(stack).or_default().insert(id);
+        let sums = by_stack.entry(stack);
         let sums = sums.or_insert_with(|| vec![(0, 0); repetitions]);
         sums[repetition].0 += profile.samples.size(id);
         sums[repetition].1 += 1;
@@ -243,7 +258,18 @@ fn leaks(profile: &Profile, steps: &[(Step, bool)], conditions: &Conditions) -> 
         .into_iter()
         .filter_map(|(node, sums)| Some((node, sums.into_iter().min()?)))
         .filter(|&(_, (bytes, _))| bytes > 0);
-    largest_first(profile, least.collect(), conditions)
+    let keepers = Keepers::of(profile);
+    let of_stacks = ranked(least.collect());
+    let held: Vec<Option<String>> = of_stacks
+        .iter()
+        .take(MOST_HELD)
+        .map(|(node, _)| Some(keepers.holder(&alive[node])?.line()))
+        .collect();
+    let mut leaks = described(profile, of_stacks, conditions);
+    for (leak, held_by) in leaks.iter_mut().zip(held) {
+        leak.held_by = held_by;
+    }
+    leaks
 }
 
 fn by_stack(
@@ -257,20 +283,25 @@ fn by_stack(
         *bytes += profile.samples.size(id);
         *blocks += 1;
     }
-    largest_first(profile, sums.into_iter().collect(), conditions)
+    described(profile, ranked(sums.into_iter().collect()), conditions)
 }
 
 /// Stacks with their bytes and blocks, those with most bytes first.
-fn largest_first(
+fn ranked(mut sums: Vec<(NodeId, (u64, u64))>) -> Vec<(NodeId, (u64, u64))> {
+    sums.sort_unstable_by_key(|&(node, (bytes, _))| (std::cmp::Reverse(bytes), node));
+    sums
+}
+
+fn described(
     profile: &Profile,
-    mut sums: Vec<(NodeId, (u64, u64))>,
+    sums: Vec<(NodeId, (u64, u64))>,
     conditions: &Conditions,
 ) -> Vec<OfStack> {
-    sums.sort_unstable_by_key(|&(node, (bytes, _))| (std::cmp::Reverse(bytes), node));
     let of = |(node, (bytes, blocks))| OfStack {
         bytes,
         blocks,
         stack: frames(profile, node, conditions),
+        held_by: None,
     };
     sums.into_iter().map(of).collect()
 }

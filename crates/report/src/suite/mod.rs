@@ -12,7 +12,7 @@ mod exact;
 mod marks;
 mod render;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 use nthbyte_profile::event::{Nanos, NodeId, SampleId};
@@ -21,6 +21,7 @@ use nthbyte_profile::{Halving, Profile};
 use serde::Serialize;
 
 use crate::estimate::{Estimate, Moments, Totals};
+use crate::holders::{HeldBy, Keepers};
 use crate::leaks::Frames;
 use crate::periods;
 use crate::selection::lifetimes_are_known;
@@ -29,6 +30,9 @@ pub use baseline::{Baseline, Changes, Evidence, Evidences, Growth};
 pub use exact::{Conditions, Exact, OfStack, TestFunction};
 use marks::Turns;
 pub use marks::{Marks, Measured, Owner, Recording, VERSION};
+
+/// Of so many owners that leave most, the holders are looked for.
+const MOST_HELD: usize = 50;
 
 /// A place in the source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -42,7 +46,7 @@ pub struct Origin {
 }
 
 /// The figures of a test or a fixture.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Whose figures they are.
     #[serde(flatten)]
@@ -64,6 +68,9 @@ pub struct Row {
     /// The line of the program's own code that allocated most of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_by: Option<Origin>,
+    /// Who holds most of it, where a snapshot says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_by: Option<HeldBy>,
     /// Whether all of its allocations were recorded.
     pub exact: bool,
     /// What the figures are made of, for later comparisons.
@@ -71,7 +78,7 @@ pub struct Row {
 }
 
 /// A whole run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Suite {
     /// Tests and shared fixtures, in the order of the run.
     pub rows: Vec<Row>,
@@ -103,6 +110,7 @@ struct Sums {
     /// Whether it was recorded by itself, and that is all that was seen of it.
     is_measured: bool,
     left_by: HashMap<Option<Origin>, f64, RandomState>,
+    held_by: Option<HeldBy>,
 }
 
 impl std::hash::Hash for Origin {
@@ -166,6 +174,8 @@ impl Builder {
             self.outside.is_sampled |= !is_exact;
         }
         let mut lives = Vec::new();
+        let mut left: HashMap<usize, HashSet<SampleId, RandomState>, RandomState> =
+            HashMap::default();
         for id in samples.ids() {
             let time = samples.time(id);
             let owner = turns.at(time);
@@ -175,6 +185,7 @@ impl Builder {
             let Some(owner) = owner else { continue };
             if samples.lifetime(id) == Lifetime::StillLive {
                 sums.left.add(&totals.bytes);
+                left.entry(owner).or_default().insert(id);
                 let origin = origin(profile, &frames, samples.stack(id));
                 *sums.left_by.entry(origin).or_default() += totals.bytes.estimate;
             }
@@ -187,6 +198,7 @@ impl Builder {
         if !is_known {
             return;
         }
+        self.hold(profile, left);
         lives.sort_unstable();
         peaks.find(profile, &lives);
         for (owner, moments) in peaks.sums(profile, &lives) {
@@ -196,6 +208,28 @@ impl Builder {
             };
             let evidence = Evidence::of(&moments, 2.0 * heaviest, is_exact);
             self.sums[owner].keep_peak(peak, evidence);
+        }
+    }
+
+    /// Says who holds what is left, of those that leave most.
+    fn hold(
+        &mut self,
+        profile: &Profile,
+        left: HashMap<usize, HashSet<SampleId, RandomState>, RandomState>,
+    ) {
+        let keepers = Keepers::of(profile);
+        if keepers.is_empty() {
+            return;
+        }
+        let mut owners: Vec<usize> = left.keys().copied().collect();
+        owners.sort_by(|&one, &other| {
+            let of = |owner: usize| self.sums[owner].left.estimate;
+            of(other).total_cmp(&of(one)).then(one.cmp(&other))
+        });
+        for owner in owners.into_iter().take(MOST_HELD) {
+            if let Some(held_by) = keepers.holder(&left[&owner]) {
+                self.sums[owner].held_by = Some(held_by);
+            }
         }
     }
 
@@ -305,6 +339,7 @@ impl Sums {
                 peak: self.peak.map(|(_, evidence)| evidence),
             },
             left_by: left_by.filter(|_| left.is_some()),
+            held_by: self.held_by.filter(|_| left.is_some()),
             left,
             exact: !self.is_sampled,
         }

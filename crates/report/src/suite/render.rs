@@ -94,6 +94,12 @@ impl Suite {
         table(text, width, columns, "test", |row| {
             Label::Name(name(rows[row]))
         });
+        for row in rows.iter().filter(|_| is_of_left) {
+            if let Some(held_by) = &row.held_by {
+                let line = format!("{}: {}", name(row), held_by.line());
+                wrap(text, &text::clean(&line), width);
+            }
+        }
         if left_out > 0 {
             wrap(
                 text,
