@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import harness
 
 # Prints a line once the program runs, so that nobody attaches to its start.
@@ -84,3 +86,36 @@ def running(interpreter: harness.Interpreter, code: str, folder: Path, **variabl
         if process.poll() is None:
             process.kill()
             process.communicate()
+
+
+# A container: processes, users, files and network of its own. Some folders of the system are not there.
+_ENTER = """
+mode=$1 && mount -t proc none /proc && shift &&
+while [ "$1" != -- ]; do mount -t tmpfs none "$1" || exit 1; shift; done && shift &&
+for folder in /tmp /var/tmp /dev/shm /run; do mount -t tmpfs -o "$mode" none "$folder" || exit 1; done
+exec "$@"
+"""
+
+_UNSHARE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount", "--net"]
+
+
+def in_container(
+    interpreter: harness.Interpreter, code: str, folder: Path, hidden: list[Path], mode: str
+) -> Running:
+    """Runs code in namespaces of its own, until it has printed its first line. Its folders for files of the moment are
+    mounted with the option ``mode``: ``rw``, ``ro``, ``noexec``."""
+    if os.geteuid() != 0 or interpreter.tree is not None:
+        pytest.skip("root makes another root folder of this system's files")
+    if harness.run([*_UNSHARE, "true"], folder).status != 0:
+        pytest.skip("this machine allows no user namespaces")
+    process = subprocess.Popen(
+        [*_UNSHARE, "sh", "-c", _ENTER, "sh", mode, *map(str, hidden), "--", interpreter.path, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd="/",
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "here\n"
+    [inside] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return Running(process, folder, int(inside))

@@ -6,12 +6,13 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 import harness
-from cpython.attaching import Running, running
+from cpython.attaching import in_container, running
 
 # What a program could notice: printed once before and once after.
 SEEN = """
@@ -102,9 +103,10 @@ SITUATIONS = {
     "threads": (
         "import threading, time; e = time.time() + 2\n"
         "def f(i):\n while time.time() < e: time.sleep(.01) if i % 4 else str(e)\n"
-        "ts = [threading.Thread(target=f, args=(i,)) for i in range(200)]\n"
+        "ts = [threading.Thread(target=f, args=(i,)) for i in range(500)]\n"
         "[t.start() for t in ts]; [t.join() for t in ts]; print('end')"
     ),
+    "C code with the GIL": "print(sum(range(80_000_000)))",
     "forks": (
         "import os, time; e = time.time() + 2; bad = 0\n"
         "while time.time() < e:\n p = os.fork()\n if not p: os._exit(7)\n"
@@ -296,13 +298,6 @@ def test_what_cannot_be_attached_to_is_refused_in_one_line(
     assert (done.out, done.err) == ("line\n", "")
 
 
-# A container: processes, users, files and network of its own. It does not see the package, nor the folder of the test.
-ENTER = """
-mode=$1 && mount -t proc none /proc && mount -t tmpfs none "$2" && mount -t tmpfs none "$3" &&
-for folder in /tmp /var/tmp /dev/shm /run; do mount -t tmpfs -o "$mode" none "$folder" || exit 1; done
-shift 3 && exec "$@"
-"""
-
 DESCRIPTORS = "\nimport os; print(os.listdir('/tmp'), len(os.listdir('/proc/self/fd')), flush=True)\n"
 
 
@@ -311,28 +306,12 @@ DESCRIPTORS = "\nimport os; print(os.listdir('/tmp'), len(os.listdir('/proc/self
 def test_a_container_needs_nothing_of_nthbyte_in_it(
     cpython: harness.Interpreter, tmp_path: Path, mode: str
 ) -> None:
-    if os.geteuid() != 0 or cpython.tree is not None:
-        pytest.skip("root makes another root folder of this system's files")
-    unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount", "--net"]
-    if harness.run([*unshare, "true"], tmp_path).status != 0:
-        pytest.skip("this machine allows no user namespaces")
-    hidden = [str(harness.SITE), str(tmp_path)]
     code = f"print('here', flush=True)\n{DESCRIPTORS}{WORKS}{DESCRIPTORS}input()"
-    process = subprocess.Popen(
-        [*unshare, "sh", "-c", ENTER, "sh", mode, *hidden, cpython.path, "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd="/",
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "here\n"
-    [inside] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    one = Running(process, tmp_path, int(inside))
+    one = in_container(cpython, code, tmp_path, [harness.SITE, tmp_path], mode)
     before = one.line()
     attached = one.attach("-o", "a.nthb", "--every", "4KiB")
     assert attached.stderr is not None
-    assert f"recording process {inside} until Ctrl-C, into a.nthb; " in attached.stderr.readline()
+    assert f"recording process {one.number} until Ctrl-C, into a.nthb; " in attached.stderr.readline()
     one.say()
     assert one.line() == "worked"
     attached.send_signal(signal.SIGINT)
@@ -350,6 +329,55 @@ def test_a_container_needs_nothing_of_nthbyte_in_it(
     assert one.end("\n").status == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.nthb", "b.nthb"]
     assert harness.summary(tmp_path / "a.nthb", "--by", "function")["rows"][0]["name"] == "work"
+
+
+# Has a child that works, too, and ends with it.
+OF_NOBODY = f"""
+import os, signal
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+{WORK}
+print("changed", flush=True)
+input()
+child = os.fork()
+work()
+if not child:
+    signal.pause()
+print(child, flush=True)
+input()
+os.kill(child, signal.SIGKILL)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.launcher
+def test_root_has_the_profiles_of_another_users_process(cpython: harness.Interpreter, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+    folders = [str(harness.SITE / "nthbyte"), os.path.dirname(cpython.path)]
+    for folder in folders:
+        if harness.run(["setpriv", "--reuid", "65534", "test", "-x", folder], tmp_path).status != 0:
+            pytest.skip("another user cannot look into these folders")
+    tmp_path.chmod(0o700)
+    with running(cpython, OF_NOBODY, tmp_path) as one:
+        assert one.line() == "changed"
+        attached = one.attach("-o", "a.nthb", "--every", "4KiB")
+        assert attached.stderr is not None
+        assert "into a.nthb; " in attached.stderr.readline()
+        one.say()
+        child = one.line()
+        [place] = Path("/tmp").glob(f".nthbyte-{one.number}-*")
+        while "work" not in harness.rows_so_far(place / f"profile.{child}.nthb", "--by", "function"):
+            time.sleep(0.1)
+        attached.send_signal(signal.SIGINT)
+        assert "; see it with: nthbyte explain a.nthb\n" in attached.stderr.read()
+        assert attached.wait() == 0
+        assert one.end("\n").ok().out == "9\n"
+    names = ["a.nthb", f"a.{child}.nthb"]
+    assert {path.name for path in tmp_path.glob("*.nthb")} == set(names)
+    for name in names:
+        assert (tmp_path / name).stat().st_uid == 0
+        assert harness.summary(tmp_path / name, "--by", "function")["rows"][0]["name"] == "work"
+    assert not list(Path("/tmp").glob(f".nthbyte-{one.number}-*"))
 
 
 @pytest.mark.parametrize("name", ["read", "busy", "sleep", "asyncio"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import harness
-from cpython.attaching import running
+from cpython.attaching import in_container, running
 
 # Waits, allocates when it has read a line, and prints what could differ.
 WORK = """
@@ -90,6 +90,25 @@ def test_run_ready_records_nothing_until_it_is_asked(cpython: harness.Interprete
     refused = cpython.nthbyte("run", "--ready", "--every", "1MiB", "-c", "", folder=tmp_path)
     assert refused.status == 2
     assert "give --every to nthbyte attach" in refused.err
+
+
+@pytest.mark.launcher
+def test_a_container_is_asked_from_outside(cpython: harness.Interpreter, tmp_path: Path) -> None:
+    code = f"print('here', flush=True)\n{READY}\nprint(os.listdir('/tmp'))"
+    one = in_container(cpython, code, tmp_path, [tmp_path], "noexec")
+    assert one.line() == "1 1"
+    attached = one.attach("--method", "ready", "-o", "a.nthb")
+    assert attached.stderr is not None
+    assert "into a.nthb; " in attached.stderr.readline()
+    one.say()
+    assert one.line() == "worked"
+    one.nthbyte("detach", "--method", "ready").ok()
+    assert "see it with: nthbyte explain a.nthb" in attached.stderr.read()
+    assert attached.wait() == 0
+    one.say()
+    one.line()
+    assert one.end("end\n").ok().out == "0\n[]\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.nthb"]
 
 
 # Asks a process by its socket, and prints the answer, if there is one.

@@ -109,14 +109,16 @@ def running(
     interpreter: Interpreter | None = None,
     every: str = "4KiB",
     environment: dict[str, str] | None = None,
+    is_recorded: bool = True,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs ``nthbyte run -o app.nthb WORDS``; afterwards asks it to stop, and waits until it has."""
+    """Runs ``nthbyte run -o app.nthb WORDS``, or the words alone; then asks it to stop, and waits until it has."""
+    if is_recorded:
+        words = ["-m", "nthbyte", "run", "--every", every, "-o", "app.nthb", *words]
     log = folder / "log"
     interpreter = interpreter or Interpreter(python())
-    run = ["-m", "nthbyte", "run", "--every", every, "-o", "app.nthb", *words]
     with open(log, "wb") as out:
         process = subprocess.Popen(
-            interpreter.words(run, folder),
+            interpreter.words(words, folder),
             cwd=folder,
             env={**variables(), **(environment or {})},
             stdin=subprocess.DEVNULL,

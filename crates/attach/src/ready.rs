@@ -34,6 +34,17 @@ pub fn ask(pid: u32, text: &str, limit: Duration) -> Result<Option<String>, Refu
 /// # Errors
 /// If there is no such process.
 pub fn why_not(pid: u32) -> Result<Option<Refusal>, Refusal> {
+    if !is_allowed(pid) {
+        return Ok(Some(refuse!(
+            "process {pid} is another user's, and one that is ready listens to its own user and to root only: ask as one of them"
+        )));
+    }
+    if std::fs::read_link(process::path(pid, "ns/net")).is_err() {
+        return Ok(Some(refuse!(
+            "process {pid} is not ready, or in a container that this user may not look into: start it with NTHBYTE=ready, or ask as \
+             root, or from inside"
+        )));
+    }
     let entered = in_its_network(pid, || Ok(true), false)?;
     Ok((!entered).then(|| {
         refuse!(
@@ -100,7 +111,10 @@ fn enter_network(pid: u32) -> bool {
 
 /// The socket's name: see `_name` in `_ready.py`.
 fn name(pid: u32) -> Option<String> {
-    let namespace = std::fs::read_link(process::path(pid, "ns/pid")).ok()?;
+    // A process with capabilities does not say it to its own user: it is no container then, as a rule.
+    let namespace = std::fs::read_link(process::path(pid, "ns/pid"))
+        .or_else(|_| std::fs::read_link("/proc/self/ns/pid"))
+        .ok()?;
     let namespace = namespace
         .to_str()?
         .strip_prefix("pid:[")?

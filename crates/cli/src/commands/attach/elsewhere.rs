@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nthbyte_profile::names;
 use rustix::fs::StatVfsMountFlags;
 
 use super::given::Given;
@@ -67,33 +68,54 @@ fn differs(pid: u32, path: &Path) -> bool {
     root(pid).metadata().is_ok() && (here.is_none() || here != identity(&inside_of(pid, path)))
 }
 
-/// Makes a private folder with the package in it, if the process does not see `package` itself. `output` is the place of the profile
-/// in the end. The process has to run Python code within `limit`.
+/// What of this system's files a process needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needed {
+    /// The package, and a place for the profile.
+    Package,
+    /// A place for the profile: it has nthbyte.
+    Place,
+}
+
+/// Makes a private folder for a process that does not see the package, or may not write to the folder of `output`, which is the place of the
+/// profile in the end. The process has to run Python code within `limit`.
 ///
 /// # Errors
 /// If no folder can be used.
 pub fn prepare(
     pid: u32,
+    needed: Needed,
     package: &Path,
     output: &Path,
     limit: Duration,
 ) -> Result<Option<Private>> {
-    if !differs(pid, package) {
+    let owner = nthbyte_attach::owner(pid).context("the process has ended")?;
+    let copied = (needed == Needed::Package && differs(pid, package)).then_some(package);
+    let place = output.parent().unwrap_or(Path::new("/"));
+    // Root's folders are not another user's; without root's rights, no folder can be made for that one.
+    let is_other_user = rustix::process::geteuid().is_root() && owner.0 != 0;
+    let sees_place = !is_other_user && !differs(pid, place);
+    if copied.is_none() && (!place.is_dir() || sees_place) {
         return Ok(None);
     }
-    let owner = nthbyte_attach::owner(pid).context("the process has ended")?;
     for candidate in CANDIDATES.map(Path::new) {
         let folder = inside_of(pid, candidate);
         let may_execute = rustix::fs::statvfs(&folder)
             .is_ok_and(|found| !found.f_flag.contains(StatVfsMountFlags::NOEXEC));
-        if may_execute && let Ok(private) = fill(pid, candidate, package, owner) {
+        if (may_execute || copied.is_none())
+            && let Ok(mut private) = fill(pid, candidate, copied, owner)
+        {
+            if copied.is_none() {
+                private.package = package.to_owned();
+            }
             return Ok(Some(private));
         }
     }
     let given = give(pid, package, output, owner, limit);
     given.map(Some).with_context(|| {
         format!(
-            "process {pid} has its own files (a container), where nthbyte cannot be put: attach as root, or start it with NTHBYTE=ready"
+            "process {pid} has its own files or user, and nthbyte cannot be put there: attach as root of the host, or from inside, where \
+             nthbyte is installed"
         )
     })
 }
@@ -107,8 +129,8 @@ fn name(pid: u32) -> String {
     format!(".nthbyte-{pid}-{}", std::process::id())
 }
 
-/// Puts the package into a folder of the process.
-fn fill(pid: u32, folder: &Path, package: &Path, owner: (u32, u32)) -> io::Result<Private> {
+/// Makes a private folder in one of the process, and puts the package into it, if it is needed.
+fn fill(pid: u32, folder: &Path, package: Option<&Path>, owner: (u32, u32)) -> io::Result<Private> {
     let inside = folder.join(name(pid));
     let private = Private {
         pid,
@@ -118,6 +140,10 @@ fn fill(pid: u32, folder: &Path, package: &Path, owner: (u32, u32)) -> io::Resul
         given: None,
     };
     DirBuilder::new().mode(0o700).create(&private.outside)?;
+    own(&private.outside, owner)?;
+    let Some(package) = package else {
+        return Ok(private);
+    };
     let to = private.outside.join("nthbyte");
     DirBuilder::new().mode(0o700).create(&to)?;
     for entry in fs::read_dir(package)? {
@@ -129,7 +155,6 @@ fn fill(pid: u32, folder: &Path, package: &Path, owner: (u32, u32)) -> io::Resul
         }
     }
     own(&to, owner)?;
-    own(&private.outside, owner)?;
     Ok(private)
 }
 
@@ -165,20 +190,43 @@ impl Private {
         identity(&self.outside.join(PROFILE))
     }
 
-    /// Gives the profile its place.
+    /// Gives the profile its place, and those of forked children theirs, as they are now.
     ///
     /// # Errors
-    /// If it cannot be read or written.
+    /// If one cannot be read or written.
     pub fn take_out(&self, to: &Path, force: bool) -> Result<()> {
-        let output = Output::Profile(to.to_owned());
-        output.protect(&[], force)?;
-        let mut profile =
-            fs::File::open(self.outside.join(PROFILE)).context("the profile cannot be read")?;
-        output.write_silently(|out| {
-            io::copy(&mut profile, out)?;
-            Ok(())
-        })
+        let first = self.outside.join(PROFILE);
+        copy(&first, to, force)?;
+        let mut children: Vec<(u32, PathBuf)> = fs::read_dir(&self.outside)?
+            .filter_map(|entry| {
+                let name = entry.ok()?.file_name();
+                Some((names::child_in(&first, &name)?, self.outside.join(name)))
+            })
+            .collect();
+        children.sort_unstable();
+        let mut number = 1;
+        for (at, (pid, path)) in children.iter().enumerate() {
+            // A process may have several.
+            let is_further = at > 0 && children[at - 1].0 == *pid;
+            number = if is_further { number + 1 } else { 1 };
+            let place = names::of_child(to, *pid);
+            match number {
+                1 => copy(path, &place, force)?,
+                _ => copy(path, &names::numbered(&place, number), force)?,
+            }
+        }
+        Ok(())
     }
+}
+
+fn copy(from: &Path, to: &Path, force: bool) -> Result<()> {
+    let output = Output::Profile(to.to_owned());
+    output.protect(&[], force)?;
+    let mut profile = fs::File::open(from).context("the profile cannot be read")?;
+    output.write_silently(|out| {
+        io::copy(&mut profile, out)?;
+        Ok(())
+    })
 }
 
 impl Drop for Private {

@@ -14,6 +14,7 @@ use nthbyte_profile::event::Nanos;
 
 use crate::output::say;
 use crate::question::selecting::time;
+use elsewhere::Needed;
 use request::{Method, Request};
 
 /// What `attach` takes. The options of a recording are those of `run`.
@@ -124,12 +125,13 @@ impl Attach {
         };
         let output = std::path::absolute(&output).context("there is no working folder")?;
         let mut package = request::package()?;
-        let private = match self.way.method {
+        let needed = match self.way.method {
             // What listens has nthbyte.
-            Method::Ready => None,
-            Method::Auto if request::is_ready(self.pid)? => None,
-            _ => elsewhere::prepare(self.pid, &package, &output, self.way.timeout)?,
+            Method::Ready => Needed::Place,
+            Method::Auto if request::is_ready(self.pid)? => Needed::Place,
+            _ => Needed::Package,
         };
+        let private = elsewhere::prepare(self.pid, needed, &package, &output, self.way.timeout)?;
         let mut written = output.clone();
         if let Some(private) = &private {
             package.clone_from(&private.package);
@@ -238,8 +240,9 @@ impl Attach {
         let place = shown(output).display().to_string();
         match line {
             Some(line) => {
-                let inside = private.profile.display().to_string();
-                say!("nthbyte: {}", line.replace(&inside, &place));
+                // It names the profile where the process had it.
+                let said = line.split("; see it with: ").next().unwrap_or(&line);
+                say!("nthbyte: {said}; see it with: nthbyte explain {place}");
             }
             None => say!("nthbyte: the recording has ended; see it with: nthbyte explain {place}"),
         }
