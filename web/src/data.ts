@@ -37,6 +37,8 @@ export interface Timeline {
   heap_used: (number | null)[];
   heap_reserved: (number | null)[];
   rss: (number | null)[];
+  /** How much of the time a JIT compiler took: of each of some equal parts of the session, from 0 to 1; of the whole; of the first second. */
+  compiling?: { parts: number[]; whole: number; first: number };
 }
 
 export interface Interval {

@@ -9,11 +9,12 @@ import { area, line } from "d3-shape";
 
 import { scaleOf } from "./bars.ts";
 import type { Data, Timeline as Memory } from "./data.ts";
-import { binaryTicks, bytes, ofAxis, seconds } from "./format.ts";
+import { binaryTicks, bytes, ofAxis, percent, seconds } from "./format.ts";
 
 /** The lines and the bars are two panels with axes of their own, above one axis of time. */
 const LINES = { top: 16, bottom: 80 };
 const BARS = { top: 100, bottom: 132 };
+const COMPILING = { top: 82, bottom: 86 };
 const HEIGHT = 152;
 const MARGIN = { right: 12, left: 64 };
 
@@ -80,7 +81,8 @@ export class Timeline {
       const highest = max(values, (value) => value ?? undefined);
       return highest === undefined ? [] : [{ key, label, places: known(values), highest }];
     });
-    for (const key of [...this.#series.map((one) => one.key), "bars"]) {
+    const compiling = data.header.timeline.compiling ? ["compiling"] : [];
+    for (const key of [...this.#series.map((one) => one.key), "bars", ...compiling]) {
       const item = document.createElement("span");
       item.className = `key ${key}`;
       legend.append(item);
@@ -91,7 +93,7 @@ export class Timeline {
     this.#brush = brushX<unknown>().on("brush end", (event: D3BrushEvent<unknown>) => this.#brushed(event));
     // A moment is dragged, not a range.
     this.#brush.filter((event: MouseEvent) => !event.ctrlKey && !event.button && this.#shown === null);
-    for (const layer of ["bars", "cuts", "series", "x", "y", "y-bars", "brush", "peak", "moment", "cursor"]) {
+    for (const layer of ["bars", "cuts", "compiling", "series", "x", "y", "y-bars", "brush", "peak", "moment", "cursor"]) {
       this.#svg.append("g").attr("class", layer);
     }
     for (const [name, panel] of [["memory", LINES], ["allocated", BARS]] as const) {
@@ -191,6 +193,7 @@ export class Timeline {
     this.#svg.select(".panel.allocated").text(this.#shown ? `Alive at the end of each ${each}` : `${this.#what}, per ${each}`);
     this.#drawBars(high);
     this.#drawCuts(longest, width);
+    this.#drawCompiling(timeline.compiling?.parts ?? []);
     this.#drawSeries(timeline, y);
     this.#brush.extent([[MARGIN.left, LINES.top], [width - MARGIN.right, BARS.bottom]]);
     this.#svg.select<SVGGElement>(".brush").call(this.#brush);
@@ -261,6 +264,23 @@ export class Timeline {
       .attr("y", BARS.top + 4)
       .attr("text-anchor", (at) => (isLate(at) ? "end" : "start"))
       .text((at) => this.#unit(this.#bars[at]!));
+  }
+
+  /** A strip between the panels, the darker the more of the time is the JIT compiler's. */
+  #drawCompiling(parts: number[]): void {
+    const step = (this.data.header.duration || 1) / Math.max(parts.length, 1);
+    const shown = Array.from(parts.keys()).filter((at) => parts[at]! > 0);
+    this.#svg
+      .select(".compiling")
+      .selectAll("rect")
+      .data(shown)
+      .join("rect")
+      .attr("x", (at) => this.#x(at * step))
+      .attr("width", this.#x(step) - this.#x(0))
+      .attr("y", COMPILING.top)
+      .attr("height", COMPILING.bottom - COMPILING.top)
+      // What takes a hundredth of the time is to be seen.
+      .attr("fill-opacity", (at) => 0.15 + 0.85 * parts[at]!);
   }
 
   #drawSeries(timeline: Memory, y: ScaleLinear<number, number>): void {
@@ -382,6 +402,20 @@ export class Timeline {
     return `${this.#what.toLowerCase()} ${this.#unit(value)} in ${seconds(duration / buckets)}${most}`;
   }
 
+  /** The legend of the JIT compiler, if the profile has its work. */
+  #compilingText(moment: number | null): string[] {
+    const { duration, timeline } = this.data.header;
+    const { compiling } = timeline;
+    if (!compiling) return [];
+    if (moment === null) {
+      const first = duration > 1 ? `, ${percent(compiling.first, 1)} of the first second` : "";
+      return [`JIT compiler ${percent(compiling.whole, 1)} of the time${first}`];
+    }
+    const { length } = compiling.parts;
+    const part = Math.min(length - 1, Math.floor((moment / (duration || 1)) * length));
+    return [`JIT compiler ${percent(compiling.parts[part]!, 1)}`];
+  }
+
   /** Writes the legend of a moment, or of the whole, before the next frame is drawn: a move of the brush asks often. */
   #say(moment: number | null): void {
     this.#moment = moment;
@@ -399,7 +433,7 @@ export class Timeline {
       if (moment === null) return `${label} ${bytes(highest)} at most`;
       return `${label} ${bytes(timeline[key][nearest(timeline.time, places, moment)]!)}`;
     });
-    [...texts, this.#barText(moment)].forEach((text, at) => {
+    [...texts, this.#barText(moment), ...this.#compilingText(moment)].forEach((text, at) => {
       this.legend.children[at]!.textContent = text;
     });
     const [from, to] = this.#range.map((part) => this.#time(part)) as [number, number];

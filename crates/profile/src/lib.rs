@@ -6,6 +6,7 @@
 pub mod activity;
 mod checksums;
 pub mod claim;
+pub mod compilation;
 pub mod composition;
 mod domain;
 pub mod event;
@@ -41,6 +42,7 @@ mod window;
 mod writer;
 
 pub use activity::Activity;
+pub use compilation::Compilation;
 pub use composition::{Composition, Part};
 pub use domain::Domain;
 pub use format::{Firsts, MAGIC};

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use crate::activity;
+use crate::compilation::COMPILATION;
 use crate::composition::{self, encode_arenas};
 use crate::event::{
     Allocation, Code, CodeId, CpuSample, End, Event, Extension, Label, Lines, Nanos, Node,
@@ -251,6 +252,12 @@ impl<W: Write> File<'_, W> {
             for of_process in &of.activity {
                 self.out.write(&Event::Extension(Extension {
                     kind: activity::ACTIVITY,
+                    bytes: &of_process.encode(process.0),
+                }))?;
+            }
+            for of_process in &of.compilations {
+                self.out.write(&Event::Extension(Extension {
+                    kind: COMPILATION,
                     bytes: &of_process.encode(process.0),
                 }))?;
             }

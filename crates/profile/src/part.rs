@@ -39,12 +39,18 @@ impl Profile {
         let process = &mut self.processes[0];
         process.compositions.retain(|one| is_seen(one.time));
         process.activity.retain(|one| is_seen(one.time));
+        process
+            .compilations
+            .retain(|one| since <= one.start && one.end() <= until);
         process.snapshots.retain(|one| is_seen(one.time));
         for one in &mut process.compositions {
             one.time = shifted(one.time);
         }
         for one in &mut process.activity {
             one.time = shifted(one.time);
+        }
+        for one in &mut process.compilations {
+            one.start = shifted(one.start);
         }
         for one in &mut process.snapshots {
             one.time = shifted(one.time);

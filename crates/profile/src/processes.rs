@@ -9,6 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::activity::Activity;
+use crate::compilation::Compilation;
 use crate::composition::Composition;
 use crate::event::{Memory, Nanos};
 use crate::holders::Snapshot;
@@ -100,6 +101,9 @@ pub struct Process {
     /// How busy it was, at some moments.
     #[serde(skip)]
     pub activity: Vec<Activity>,
+    /// What its JIT compiler did, in the order of the ends.
+    #[serde(skip)]
+    pub compilations: Vec<Compilation>,
     /// Who held what was alive, at some moments.
     #[serde(skip)]
     pub snapshots: Vec<Snapshot>,
@@ -144,6 +148,7 @@ impl Process {
             memory: Vec::new(),
             compositions: Vec::new(),
             activity: Vec::new(),
+            compilations: Vec::new(),
             snapshots: Vec::new(),
         }
     }

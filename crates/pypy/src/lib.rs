@@ -35,6 +35,7 @@
 //! ```text
 //! control      sessions for Python: the C functions, start and stop
 //! collector    the work at a sample and at a collection
+//! compiler     what the JIT compiler does
 //! stacks       Python stacks
 //! types        names of types
 //! labels       what each thread works on, as Python tells it
@@ -43,7 +44,7 @@
 //! gc_hooks     a sample at every k-th minor collection, which PyPy reports
 //! ```
 //!
-//! Imports have one direction: `control → collector → stacks, types → gil_trap`, and `control → gc_hooks`. For
+//! Imports have one direction: `control → compiler → collector → stacks, types → gil_trap`, and `control → gc_hooks`. For
 //! example, `control` passes the names of threads as an argument; no module below reads them from `control`.
 //!
 //! All code inside the collector's functions runs with the interpreter's lock held. So there is one engine, without
@@ -54,6 +55,7 @@ nthbyte_host::agent_allocator!();
 pub mod gc_hooks;
 
 mod collector;
+mod compiler;
 mod control;
 mod gil_trap;
 mod host;

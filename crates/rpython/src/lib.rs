@@ -32,11 +32,13 @@
 //! nursery   the value of `nursery_top`, so that the next sample point is not missed
 //! pending   sampled objects until the next minor collection
 //! majors    the steps of major collections
+//! compiler  what a JIT compiler does, by the sections of RPython's log
 //! backlog   finished events that wait for room in the ring
 //! ```
 
 pub mod backlog;
 pub mod binary;
+pub mod compiler;
 pub mod majors;
 pub mod nursery;
 pub mod pending;

@@ -23,6 +23,9 @@ pub(super) struct Category {
 /// The category of the garbage collector, for frames and markers.
 pub(super) const GC: Category = whole(3);
 
+/// The category of the JIT compiler's work, for markers.
+pub(super) const JIT: Category = python(2);
+
 #[derive(Serialize)]
 pub(super) struct Description {
     name: &'static str,

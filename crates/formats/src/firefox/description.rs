@@ -259,7 +259,7 @@ fn method(name: &str) -> &str {
         }
         Method::Timer => "at equal intervals of CPU time",
         Method::CutFreeLists => "CPython: free lists cut at the sample point",
-        Method::NurseryLimit => "PyPy: the nursery's limit moved to the sample point",
+        Method::NurseryLimit => "RPython: the nursery's limit moved to the sample point",
         Method::GcHooks => "PyPy: one sample every few minor collections, through gc.hooks",
         Method::Imported => "converted from another profiler's file",
     }

@@ -1,9 +1,10 @@
-//! Collections as markers, each kind with a schema.
+//! Collections, and what a JIT compiler does, as markers, each kind with a schema.
 //!
 //! A collection stops all threads of its process. So a process has its markers on one track: that of the thread which
 //! allocated the most. Then the page draws one track of collections for each process, not one for each thread.
 
 use nthbyte_profile::Profile;
+use nthbyte_profile::compilation::{Compilation, Outcome};
 use nthbyte_profile::event::{Collection, CollectionKind, MajorPhase, Memory, Nanos, ThreadId};
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -27,13 +28,15 @@ pub(super) struct Markers<'a> {
     thread: ThreadId,
     /// Ordered by their starts.
     collections: Vec<&'a Collection>,
+    /// The work of the process's JIT compiler, ordered by its starts.
+    compilations: Vec<&'a Compilation>,
     /// The process's totals of memory, ordered by time.
     readings: Vec<&'a Memory>,
     names: Vec<u32>,
 }
 
 /// The data of a marker besides its time.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Data {
     #[serde(rename = "type")]
@@ -63,6 +66,25 @@ struct Data {
     reserved: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rss: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    optimizing: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    assembling: Option<f64>,
+}
+
+/// The schema of what a JIT compiler does.
+const COMPILER: &str = "JitCompiler";
+
+/// The name of a marker.
+const fn work(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Loop => "JIT: loop compiled",
+        Outcome::Bridge => "JIT: bridge compiled",
+        Outcome::Aborted => "JIT: trace given up",
+        Outcome::Other => "JIT: other work",
+    }
 }
 
 impl<'a> Markers<'a> {
@@ -72,6 +94,7 @@ impl<'a> Markers<'a> {
             profile: export.profile,
             thread: track.thread,
             collections: Vec::new(),
+            compilations: Vec::new(),
             readings: Vec::new(),
             names: Vec::new(),
         }
@@ -101,11 +124,20 @@ impl<'a> Markers<'a> {
         markers.names = names
             .map(|collection| export.string(&name(collection.kind)))
             .collect();
+        let of_process = profile.processes.get(process.index());
+        markers.compilations = of_process.map_or(Vec::new(), |of| of.compilations.iter().collect());
+        let list = &mut markers.compilations;
+        list.sort_by_key(|compilation| compilation.start);
+        markers
+            .names
+            .extend(list.iter().map(|one| export.string(work(one.outcome))));
         markers
     }
 
     fn data(&self, at: usize) -> Data {
-        let collection = self.collections[at];
+        let Some(&collection) = self.collections.get(at) else {
+            return self.compilation(self.compilations[at - self.collections.len()]);
+        };
         let mut data = data(collection);
         if collection.thread != self.thread {
             data.thread = Some(names::thread(self.profile, collection.thread));
@@ -126,16 +158,46 @@ impl<'a> Markers<'a> {
     }
 }
 
+impl Markers<'_> {
+    fn compilation(&self, compilation: &Compilation) -> Data {
+        let mut data = Data {
+            schema: COMPILER,
+            color: match compilation.outcome {
+                Outcome::Loop | Outcome::Other => "blue",
+                Outcome::Bridge => "teal",
+                Outcome::Aborted => "red",
+            },
+            outcome: Some(compilation.outcome.name()),
+            optimizing: Some(millis(compilation.optimizing)),
+            assembling: Some(millis(compilation.assembling)),
+            ..Data::default()
+        };
+        if compilation.thread != self.thread {
+            data.thread = Some(names::thread(self.profile, compilation.thread));
+        }
+        data
+    }
+}
+
 impl Serialize for Markers<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let len = self.collections.len();
-        let all = || self.collections.iter();
+        let collections = self.collections.len();
+        let len = collections + self.compilations.len();
+        let of_collector = || self.collections.iter().map(|of| (of.start, of.end()));
+        let of_compiler = || self.compilations.iter().map(|of| (of.start, of.end()));
+        let times = || of_collector().chain(of_compiler());
+        let categories = || {
+            (0..len).map(|at| match at < collections {
+                true => categories::GC.number,
+                false => categories::JIT.number,
+            })
+        };
         object(serializer, |map| {
             map.serialize_entry("name", &self.names)?;
-            map.serialize_entry("startTime", &Column(|| all().map(|of| millis(of.start))))?;
-            map.serialize_entry("endTime", &Column(|| all().map(|of| millis(of.end()))))?;
+            map.serialize_entry("startTime", &Column(|| times().map(|of| millis(of.0))))?;
+            map.serialize_entry("endTime", &Column(|| times().map(|of| millis(of.1))))?;
             map.serialize_entry("phase", &same(INTERVAL, len))?;
-            map.serialize_entry("category", &same(categories::GC.number, len))?;
+            map.serialize_entry("category", &Column(categories))?;
             map.serialize_entry("data", &Column(|| (0..len).map(|at| self.data(at))))?;
             map.serialize_entry("length", &len)
         })
@@ -190,7 +252,6 @@ fn data(collection: &Collection) -> Data {
     Data {
         schema: schema_of(collection.kind),
         color: color(collection),
-        thread: None,
         pause: is_generation.then(|| millis(collection.duration)),
         generation: match collection.kind {
             CollectionKind::Generation(generation) => Some(generation),
@@ -207,8 +268,7 @@ fn data(collection: &Collection) -> Data {
             .map(|(before, after)| after.saturating_sub(before)),
         before,
         after,
-        reserved: None,
-        rss: None,
+        ..Data::default()
     }
 }
 
@@ -226,6 +286,9 @@ pub(super) fn schemas() -> Value {
     let after = field("after", "Heap used after", "bytes");
     let reserved = field("reserved", "Heap reserved", "bytes");
     let rss = field("rss", "RSS", "bytes");
+    let outcome = field("outcome", "Result", "string");
+    let optimizing = field("optimizing", "Optimizer", "milliseconds");
+    let assembling = field("assembling", "Assembler", "milliseconds");
     let schema = |name: &str, labels: [&str; 2], fields: &[&Value], graph: Value, what: &str| {
         let [label, table] = labels;
         let mut schema = json!({
@@ -252,7 +315,7 @@ pub(super) fn schemas() -> Value {
             ],
             &[&survived, &freed, &before, &after, &reserved, &rss, &thread],
             json!({ "key": "survived", "type": "bar", "color": "teal" }),
-            "PyPy empties the nursery: reachable objects move to old memory, all others died young. Heap used is old memory.",
+            "The nursery is emptied: reachable objects move to old memory, all others died young. Heap used is old memory.",
         ),
         schema(
             schema_of(CollectionKind::MajorStep(MajorPhase::Scanning)),
@@ -262,14 +325,14 @@ pub(super) fn schemas() -> Value {
             ],
             &[&phase, &thread],
             Value::Null,
-            "One step of an incremental collection of PyPy's old memory.",
+            "One step of an incremental collection of old memory.",
         ),
         schema(
             schema_of(CollectionKind::Major),
             ["Major collection", "heap used {marker.data.after}"],
             &[&before, &after, &thread],
             Value::Null,
-            "A collection of PyPy's old memory, from its first step to its last. The program runs between the steps.",
+            "A collection of old memory, from its first step to its last. The program runs between the steps.",
         ),
         schema(
             schema_of(CollectionKind::Generation(0)),
@@ -288,6 +351,16 @@ pub(super) fn schemas() -> Value {
             ],
             json!({ "key": "pause", "type": "bar", "color": "teal" }),
             "CPython looks for unreachable cycles in this generation and all younger ones.",
+        ),
+        schema(
+            COMPILER,
+            [
+                "JIT: {marker.data.outcome}",
+                "{marker.data.outcome}, optimizer {marker.data.optimizing}, assembler {marker.data.assembling}",
+            ],
+            &[&outcome, &optimizing, &assembling, &thread],
+            Value::Null,
+            "PyPy's JIT compiler: from the start of tracing to the machine code, or until the trace was given up. The program stands still, but for what it does while it is traced.",
         ),
     ])
 }

@@ -4,6 +4,7 @@ use super::Loader;
 use super::lost::Losses;
 use super::numbers::Numbers;
 use crate::activity::{self, Activity};
+use crate::compilation::{COMPILATION, Compilation};
 use crate::composition::{self, ArenaRun, Composition, parse_arenas};
 use crate::event::{End, Extension, Memory, Nanos, SampleId};
 use crate::holders::{HOLDERS, Snapshot};
@@ -23,6 +24,9 @@ const MOST_NOTES: usize = 32;
 const MAX_COMPOSITIONS: usize = 32 << 20;
 /// The same for events [`HOLDERS`].
 const MAX_SNAPSHOTS: usize = 16 << 20;
+
+/// At most so many pieces of a compiler's work are kept of a process.
+const MOST_COMPILATIONS: usize = 1 << 20;
 
 /// Data about a file's session that is complete only at the file's end.
 #[derive(Default)]
@@ -77,6 +81,7 @@ impl Loader {
             composition::ARENAS => self.arenas(extension.bytes),
             MISSING => self.missing(extension.bytes),
             activity::ACTIVITY => self.activity(extension.bytes),
+            COMPILATION => self.compilation(extension.bytes),
             HOLDERS => self.snapshot(extension.bytes),
             extension::LOST => self.lost_from_here(extension.bytes),
             _ => None,
@@ -158,6 +163,16 @@ impl Loader {
         activity.time = self.saw(activity.time);
         self.process_of_file(process)?.activity.push(activity);
         Some(())
+    }
+
+    /// Reads a piece of a JIT compiler's work. Only the first ones are kept: a file may contain anything.
+    fn compilation(&mut self, bytes: &[u8]) -> Option<()> {
+        let (process, mut compilation) = Compilation::parse(bytes)?;
+        compilation.thread = self.thread(compilation.thread);
+        let end = self.saw(compilation.end());
+        compilation.start = Nanos(end.0.saturating_sub(compilation.duration.0));
+        let compilations = &mut self.process_of_file(process)?.compilations;
+        (compilations.len() < MOST_COMPILATIONS).then(|| compilations.push(compilation))
     }
 
     /// A process of the file that is being read, by its number there.

@@ -67,6 +67,11 @@ impl Engine {
         })
     }
 
+    /// The session.
+    pub const fn session(&self) -> &Session {
+        &self.session
+    }
+
     /// What was recorded so far. The interpreter's lock must be held. `None` if sampling is not on.
     pub fn mark() -> Option<Mark> {
         guarded(|| {

@@ -22,16 +22,25 @@ pub struct HookedFunction {
     /// The function's name in PyPy's source.
     pub name: &'static str,
     /// The address of the function that replaces it.
-    pub hook: usize,
+    pub hook: *const (),
     original: &'static AtomicUsize,
 }
 
 impl HookedFunction {
+    /// A function by its name in PyPy's source, what replaces it, and the place for the address of the original.
+    pub const fn new(name: &'static str, hook: *const (), original: &'static AtomicUsize) -> Self {
+        Self {
+            name,
+            hook,
+            original,
+        }
+    }
+
     /// `collect_and_reserve`.
     pub fn reserve() -> Self {
         Self {
             name: "collect_and_reserve",
-            hook: reserve_hook as *const () as usize,
+            hook: reserve_hook as *const (),
             original: &RESERVE,
         }
     }
@@ -40,7 +49,7 @@ impl HookedFunction {
     pub fn minor() -> Self {
         Self {
             name: "_minor_collection",
-            hook: minor_hook as *const () as usize,
+            hook: minor_hook as *const (),
             original: &MINOR,
         }
     }
@@ -49,7 +58,7 @@ impl HookedFunction {
     pub fn major_step() -> Self {
         Self {
             name: "major_collection_step",
-            hook: major_step_hook as *const () as usize,
+            hook: major_step_hook as *const (),
             original: &MAJOR_STEP,
         }
     }

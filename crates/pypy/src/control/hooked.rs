@@ -15,10 +15,13 @@ use super::python::{self, Settings, Wanted, allocate};
 use crate::collector::{
     Engine, HookedFunction, Remains, Statistics, calloc_hook, find_sites, free_hook, malloc_hook,
 };
+use crate::compiler;
 use crate::gil_trap::GilTrap;
 use crate::host::HOST;
 use crate::stacks::{FrameList, Vmprof, keep_names, native as native_stacks, ticks};
-use nthbyte_rpython::binary::{CallSite, Collector, Detour, Library, MemoryMap, Redirect, entry};
+use nthbyte_rpython::binary::{
+    CallSite, Collector, Detour, Library, MemoryMap, Redirect, debug_sections, entry,
+};
 use nthbyte_rpython::{Majors, Nursery};
 
 /// The search refuses a larger nursery.
@@ -26,6 +29,9 @@ const LARGEST_NURSERY: usize = 1 << 32;
 
 const NO_TYPES: &str =
     "the types have no names: another thread held them when this process was forked";
+
+const NO_COMPILER: &str =
+    "what this PyPy's JIT compiler does was not found; the profile has nothing of it";
 
 /// A running session.
 #[derive(Debug)]
@@ -120,6 +126,23 @@ impl Running {
                 Err(_) => collector.major = None,
             }
         }
+        let sections = library.functions.as_ref().and_then(|functions| {
+            debug_sections(library.code(), library.text.start, &collector, functions)
+        });
+        let mut compiler = Vec::new();
+        if let Some(sections) = sections {
+            for (target, function) in [
+                (sections.start, compiler::start_function()),
+                (sections.stop, compiler::stop_function()),
+            ] {
+                compiler.extend(detour(&library, &map, target, &function));
+            }
+        }
+        // Both or none.
+        let knows_compiler = compiler.len() == 2;
+        if knows_compiler {
+            hooks.append(&mut compiler);
+        }
         let free = free_hook as *const () as usize;
         let frees = imports(&library, c"free", free, &map).map_err(refuse)?;
         let mut running = Self {
@@ -129,6 +152,9 @@ impl Running {
             notes: Vec::new(),
             native_seed: None,
         };
+        if !knows_compiler {
+            running.notes.push(NO_COMPILER.to_owned());
+        }
         let started = running
             .prepare(&library, &map)
             .map_err(refuse)
@@ -194,6 +220,7 @@ impl Running {
         let mut placed = Ok(());
         let mut has_types = true;
         let held = with_lock(|| {
+            compiler::forget();
             placed = self.place_hooks();
             if placed.is_err() {
                 self.remove_hooks();
@@ -366,8 +393,14 @@ fn detour(
     target: usize,
     hooked: &HookedFunction,
 ) -> Result<Detour, String> {
-    let detour = Detour::prepare(library.code(), library.text.start, target, hooked.hook, map)
-        .map_err(|why| format!("{} cannot be hooked: {why}", hooked.name))?;
+    let detour = Detour::prepare(
+        library.code(),
+        library.text.start,
+        target,
+        hooked.hook as usize,
+        map,
+    )
+    .map_err(|why| format!("{} cannot be hooked: {why}", hooked.name))?;
     hooked.moved_to(detour.original());
     Ok(detour)
 }

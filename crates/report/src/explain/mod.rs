@@ -8,6 +8,7 @@
 //! | [`growth`] | what grows? The verdicts are those of [`crate::leaks`] |
 //! | [`churn`] | who allocates, how much of it dies young, and in which process? |
 //! | [`collector`] | how long does the collector take, and what feeds it? |
+//! | [`compiler`] | how long does PyPy's JIT compiler take? |
 //! | [`peak`] | what was alive when most was? |
 //! | [`rss`] | what was the resident set made of? |
 //! | [`running`] | what takes the time? |
@@ -18,6 +19,7 @@
 
 mod churn;
 mod collector;
+mod compiler;
 mod growth;
 mod peak;
 mod period;
@@ -135,6 +137,8 @@ pub enum Topic {
     Processes,
     /// The collector's time, and what feeds it.
     Collector,
+    /// The JIT compiler's time.
+    Compiler,
     /// What was alive at the peak.
     Peak,
     /// What the resident set was made of.
@@ -153,6 +157,7 @@ impl Topic {
             Self::Churn => "Churn",
             Self::Processes => "Processes",
             Self::Collector => "Collector",
+            Self::Compiler => "Compiler",
             Self::Peak => "Peak",
             Self::Rss => "RSS",
             Self::Time => "Time",
@@ -167,6 +172,7 @@ mod weight {
     pub(super) const LEAK: u32 = 80;
     pub(super) const RSS_IS_FREE: u32 = 75;
     pub(super) const COLLECTOR_IS_LARGE: u32 = 70;
+    pub(super) const COMPILER_IS_LARGE: u32 = 68;
     pub(super) const PEAK_IS_LARGE: u32 = 65;
     pub(super) const CHURN: u32 = 60;
     pub(super) const PEAK: u32 = 50;
@@ -174,6 +180,7 @@ mod weight {
     pub(super) const RSS: u32 = 40;
     pub(super) const PROCESSES: u32 = 35;
     pub(super) const COLLECTOR: u32 = 30;
+    pub(super) const COMPILER: u32 = 28;
     pub(super) const MAY_LEAK: u32 = 25;
     pub(super) const NO_LEAK: u32 = 20;
     pub(super) const COARSE: u32 = 15;
@@ -219,6 +226,7 @@ impl Explanation {
         answers.extend(growth::answers(&facts, &leaks));
         answers.extend(churn::answer(&facts));
         answers.extend(collector::answer(&facts));
+        answers.extend(compiler::answer(&facts));
         answers.extend(peak::answer(&facts));
         answers.extend(rss::answer(&facts));
         answers.extend(running::answer(&facts));

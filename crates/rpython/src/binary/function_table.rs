@@ -42,16 +42,29 @@ impl FunctionTable {
         Self::of(tests::table(HEADER, &starts), 0).unwrap()
     }
 
+    /// Where the function after the one begins that has this address.
+    #[must_use]
+    pub fn end_of(&self, address: usize) -> Option<usize> {
+        let entries = self.entries.as_chunks::<ENTRY_LENGTH>().0;
+        Some(self.start(entries.get(self.after(address))?))
+    }
+
+    /// The number of the first function that begins behind this address.
+    fn after(&self, address: usize) -> usize {
+        let entries = self.entries.as_chunks::<ENTRY_LENGTH>().0;
+        entries.partition_point(|entry| self.start(entry) <= address)
+    }
+
+    fn start(&self, entry: &[u8; ENTRY_LENGTH]) -> usize {
+        let distance = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+        self.address.wrapping_add_signed(distance as isize)
+    }
+
     /// Where the function begins that has this address, if it is not before all of them.
     #[must_use]
     pub fn start_of(&self, address: usize) -> Option<usize> {
         let entries = self.entries.as_chunks::<ENTRY_LENGTH>().0;
-        let start = |entry: &[u8; ENTRY_LENGTH]| {
-            let distance = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
-            self.address.wrapping_add_signed(distance as isize)
-        };
-        let after = entries.partition_point(|entry| start(entry) <= address);
-        Some(start(entries.get(after.checked_sub(1)?)?))
+        Some(self.start(entries.get(self.after(address).checked_sub(1)?)?))
     }
 }
 
@@ -77,6 +90,8 @@ mod tests {
         assert_eq!([of(0x7ff), of(0x800)], [None, Some(0x800)]);
         assert_eq!([of(0xbff), of(0xc00)], [Some(0x800), Some(0xc00)]);
         assert_eq!([of(0x1100), of(0x9000)], [Some(0x1100); 2]);
+        let ends = [0x7ff, 0x800, 0xc01, 0x1100].map(|address| table.end_of(address));
+        assert_eq!(ends, [Some(0x800), Some(0xc00), Some(0x1100), None]);
     }
 
     #[test]

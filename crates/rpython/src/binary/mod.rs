@@ -12,6 +12,7 @@
 //!   few_sites        finds it where the code has few allocations
 //!   nursery_setters  finds what sets the nursery besides a collection
 //!   control_flow     follows a function's branches
+//!   debug_sections   finds what begins and ends a section of RPython's log
 //!   patching         jumps into hooks, and calls of them
 //!   collector_memory tells the collector's own calls of malloc
 //!   ignored_signals finds the count of those who want no signals of _vmprof
@@ -47,6 +48,7 @@ use std::sync::OnceLock;
 
 pub use architecture::cache::prefetch;
 pub use architecture::collector_memory::{WORDS, is_collectors};
+pub use architecture::debug_sections::{DebugSections, debug_sections};
 pub use architecture::entry;
 pub use architecture::ignored_signals::count_of_ignoring;
 pub use architecture::nursery_setters::nursery_setters;

@@ -22,6 +22,33 @@ pub mod search {
     }
 }
 
+pub mod debug_sections {
+    //! Nothing is read from code on this processor.
+
+    use crate::binary::function_table::FunctionTable;
+    use crate::binary::incminimark::Collector;
+
+    /// See the `x86_64` folder.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct DebugSections {
+        /// See the `x86_64` folder.
+        pub start: usize,
+        /// See the `x86_64` folder.
+        pub stop: usize,
+    }
+
+    /// They are not known.
+    #[must_use]
+    pub const fn debug_sections(
+        _: &[u8],
+        _: usize,
+        _: &Collector,
+        _: &FunctionTable,
+    ) -> Option<DebugSections> {
+        None
+    }
+}
+
 pub mod few_sites {
     //! No collector is found.
 

@@ -13,6 +13,7 @@ mod recorder;
 use std::marker::PhantomData;
 
 use nthbyte_host::threads::name_of_thread;
+use nthbyte_profile::Compilation;
 use nthbyte_profile::Meta;
 use nthbyte_profile::event::{
     Allocation, Code, CodeId, Collection, CpuSample, FrameKind, LabelSetId, LostKind, Memory,
@@ -420,6 +421,12 @@ impl Recording<'_> {
     pub fn collection(&mut self, collection: Collection) {
         self.recorder
             .push_or_count(Some(Record::collection(collection)), LostKind::Other);
+    }
+
+    /// Records a piece of a JIT compiler's work.
+    pub fn compilation(&mut self, compilation: Compilation) {
+        self.recorder
+            .push_or_count(Some(Record::Compilation(compilation)), LostKind::Other);
     }
 
     /// Records memory totals.

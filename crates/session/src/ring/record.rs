@@ -1,5 +1,6 @@
 //! The records in the ring: events that own their text.
 
+use nthbyte_profile::compilation::{COMPILATION, Compilation};
 use nthbyte_profile::event::{
     Allocation, Code, Collection, CollectionKind, CpuSample, Event, Extension, Label, LabelSetId,
     Lines, Memory, Nanos, Node, SampleId, SourceId, Thread, ThreadId, TypeName,
@@ -32,6 +33,8 @@ pub(crate) enum Record {
         bytes_before: u64,
         bytes_after: u64,
     },
+    /// A piece of a JIT compiler's work.
+    Compilation(Compilation),
     /// Larger and rarer events. A single event is in a `Vec` too, because a `Vec` reports exhausted memory and `Box`
     /// aborts.
     Bulky(Vec<Bulky>),
@@ -124,6 +127,10 @@ impl Record {
                     bytes_after: known(bytes_after),
                 }));
             }
+            Self::Compilation(compilation) => write(&Event::Extension(Extension {
+                kind: COMPILATION,
+                bytes: &compilation.encode(0),
+            })),
             Self::Bulky(several) => several.iter().for_each(|one| write(&one.event())),
         }
     }

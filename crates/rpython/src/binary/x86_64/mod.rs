@@ -3,6 +3,7 @@
 pub mod cache;
 pub mod collector_memory;
 mod control_flow;
+pub mod debug_sections;
 pub mod entry;
 pub mod few_sites;
 pub mod ignored_signals;
