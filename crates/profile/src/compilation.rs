@@ -73,7 +73,8 @@ impl Compilation {
 
     /// The inverse of [`encode`](Self::encode); `None` if the bytes are not valid. An outcome of a later version is
     /// [`Outcome::Other`].
-    pub(crate) fn parse(mut bytes: &[u8]) -> Option<(u32, Self)> {
+    #[must_use]
+    pub fn parse(mut bytes: &[u8]) -> Option<(u32, Self)> {
         let process = u32::try_from(take(&mut bytes)?).ok()?;
         let thread = ThreadId(u32::try_from(take(&mut bytes)?).ok()?);
         let mut next = || take(&mut bytes).map(Nanos);

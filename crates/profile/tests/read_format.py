@@ -64,6 +64,13 @@ class Bytes:
         return -(value + 1 >> 1) if value & 1 else value >> 1
 
 
+def compilation(of: Bytes) -> str:
+    process, thread, start, duration, optimizing, assembling, outcome = (of.varint() for _ in range(7))
+    name = ("loop", "bridge", "aborted", "other")[min(outcome, 3)]
+    parts = f"{min(optimizing, duration)} {min(assembling, duration)}"
+    return f"compilation {process} {thread} {start} {duration} {parts} {name}"
+
+
 def snapshot(of: Bytes) -> str:
     def text() -> str:
         return f"x{of.take(of.varint()).hex()}"
@@ -222,6 +229,11 @@ class Block:
                     return snapshot(of)
                 except (AssertionError, IndexError):
                     return "no snapshot"
+            if kind == 78:
+                try:
+                    return compilation(Bytes(extension.take(extension.varint())))
+                except (AssertionError, IndexError):
+                    return "no compilation"
             return f"extension {kind} x{extension.take(extension.varint()).hex()}"
         if kind < 5 or kind > 13:
             return self.definition(kind)

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
+use nthbyte_profile::compilation::{self, COMPILATION, Compilation};
 use nthbyte_profile::event::{
     Allocation, Code, CollectionKind, CpuSample, Event, Extension, Label, LabelSetId, Lines, Nanos,
     NodeId, SourceDefinition, SourceId, Survival, Thread, ThreadId, TypeId,
@@ -130,6 +131,15 @@ fn line(event: &Event<'_>, next: &mut Firsts) -> String {
             let read = Snapshot::parse(extension.bytes);
             read.map_or("no snapshot".to_owned(), |(process, of)| {
                 snapshot(process, &of)
+            })
+        }
+        Event::Extension(extension) if extension.kind == COMPILATION => {
+            let read = Compilation::parse(extension.bytes);
+            read.map_or("no compilation".to_owned(), |(process, of)| {
+                let (start, duration) = (of.start.0, of.duration.0);
+                let parts = format!("{} {}", of.optimizing.0, of.assembling.0);
+                let (thread, outcome) = (of.thread.0, of.outcome.name());
+                format!("compilation {process} {thread} {start} {duration} {parts} {outcome}")
             })
         }
         Event::Extension(extension) => {
@@ -302,6 +312,36 @@ fn both_readers_see_the_same_of_sources_labels_images_and_extensions() {
     ]);
     // Three lines of the header, fourteen events; one source and then two are repeated.
     assert_eq!(compare(writer.get_ref(), "new"), 3 + 13 + 3);
+}
+
+#[test]
+fn both_readers_see_the_same_of_compilers() {
+    use compilation::Outcome::{Aborted, Bridge, Loop, Other};
+    let meta = Synthetic::default().meta();
+    let mut writer = Writer::new(Vec::new(), &meta).unwrap();
+    let mut all: Vec<Vec<u8>> = [Loop, Bridge, Aborted, Other]
+        .map(|outcome| {
+            let work = Compilation {
+                start: Nanos(1_000_000_007),
+                duration: Nanos(300_001),
+                optimizing: Nanos(100_000),
+                assembling: Nanos(0),
+                thread: ThreadId(5),
+                outcome,
+            };
+            work.encode(outcome as u32)
+        })
+        .to_vec();
+    // Of a later version, and damaged.
+    all.extend([vec![0, 0, 1, 2, 9, 9, 77], vec![0, 0, 1]]);
+    for bytes in &all {
+        let kind = COMPILATION;
+        writer
+            .write(&Event::Extension(Extension { kind, bytes }))
+            .unwrap();
+    }
+    writer.flush().unwrap();
+    assert!(compare(writer.get_ref(), "compiler") > all.len());
 }
 
 /// The seed of the fuzz targets that has an event of each kind.

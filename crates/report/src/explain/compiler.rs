@@ -12,8 +12,6 @@ use crate::text;
 const LARGE: f64 = 0.2;
 /// The beginning of a run, in which most is compiled.
 const FIRST: Nanos = Nanos(1_000_000_000);
-/// With so many parts of the first second, that is worth a word of its own.
-const WORTH_NAMING: f64 = 0.05;
 
 pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let profile = facts.profile;
@@ -42,8 +40,12 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
         count(Outcome::Bridge),
         count(Outcome::Aborted),
     );
+    let first = of_first_second(profile);
+    let of_first = first.map_or(String::new(), |part| {
+        format!(" and {} of its first second", text::percent(part))
+    });
     answer.say(format!(
-        "The JIT compiler takes {} of the time {whose}, {}: it compiled {} and {}.",
+        "The JIT compiler takes {} of the time {whose}{of_first}, {}: it compiled {} and {}.",
         text::percent(part),
         text::duration(nanos),
         counted(loops, "loop"),
@@ -66,21 +68,17 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
             text::duration(lost)
         ));
     }
-    if let Some(first) = of_first_second(profile) {
+    if let Some(first) = first {
         answer.figure("share of the first second", Estimate::exact(first));
-        if first >= WORTH_NAMING {
-            answer.say(format!(
-                "In the first second it takes {}: a short run pays for code that it does not use for long.",
-                text::percent(first)
-            ));
-        }
     }
     Some(answer)
 }
 
-/// The compiler's part of the first second of the first process. `None` if it did not run for so long.
+/// The compiler's part of the first second of the only process. `None` if it did not run for so long.
 fn of_first_second(profile: &Profile) -> Option<f64> {
-    let process = profile.processes.first()?;
+    let [process] = &profile.processes[..] else {
+        return None;
+    };
     (process.duration().0 >= FIRST.0).then_some(())?;
     let start = process.start;
     let end = start.0.saturating_add(FIRST.0);
