@@ -15,13 +15,13 @@ use nthbyte_profile::synthetic::Synthetic;
 static ALLOCATOR: allocator::Counting = allocator::Counting;
 
 /// Of a real profile the fixed part may be 300 MB; here a part that does not hide what grows.
-const FLOOR: u64 = 8 << 20;
+const FLOOR: u64 = 2 << 20;
 
 /// How many nodes there are with one sample: enough that a table too large for what it is made of passes the floor.
 const NODES: u32 = 120_000;
 
 /// How many samples there are.
-const MANY: u32 = 10_000;
+const MANY: u32 = 20_000;
 
 /// Tests of one process share the count of memory, so all are one.
 #[test]

@@ -80,21 +80,40 @@ impl Aggregate {
     /// Passes over all samples once. `moment`: what was alive then is summed.
     #[must_use]
     pub fn of(profile: &Profile, moment: Moment) -> Self {
+        Self::with(
+            profile,
+            moment,
+            profile.types.len(),
+            profile.label_sets.len(),
+        )
+    }
+
+    /// The same without sums by type and by label set, which take as much memory as those by stack where each sample has another.
+    pub(crate) fn of_stacks(profile: &Profile, moment: Moment) -> Self {
+        Self::with(profile, moment, 0, 0)
+    }
+
+    /// Sums of so many types and label sets: of all or none.
+    fn with(profile: &Profile, moment: Moment, types: usize, labels: usize) -> Self {
         let alive = Alive::at(profile, moment);
         let mut sums = Self {
             stacks: ByStack::new(profile.stacks.len()),
-            types: Sparse::new(profile.types.len()),
+            types: Sparse::new(types),
             processes: vec![ByLifetime::default(); profile.processes.len().max(1)],
-            labels: Sparse::new(profile.label_sets.len()),
+            labels: Sparse::new(labels),
             all: ByLifetime::default(),
             estimator: Estimator::new(profile, &Totals::default()),
             of_alive: Estimator::new(profile, &Totals::default()),
         };
         each_site(profile, &alive, |site, sum| {
             sums.stacks.of_mut(site.stack.index()).add(sum);
-            sums.types.of_mut(site.type_id.index()).add(sum);
             sums.processes[profile.process_of(site.thread).index()].add(sum);
-            sums.labels.of_mut(site.labels.index()).add(sum);
+            if types > 0 {
+                sums.types.of_mut(site.type_id.index()).add(sum);
+            }
+            if labels > 0 {
+                sums.labels.of_mut(site.labels.index()).add(sum);
+            }
             sums.all.add(sum);
         });
         sums.estimator = Estimator::new(profile, &sums.all.all);

@@ -1,10 +1,10 @@
 //! Does `--fail-on` fail as rarely as is stated, and does a comparison know what it could have found?
 
 use nthbyte_profile::Profile;
-use nthbyte_report::diff::{Diff, Limit, Measure};
+use nthbyte_report::diff::{Diff, Measure, Options};
 use rand::{SeedableRng, rngs::StdRng};
 
-use crate::difference::{Objects, PERIOD, Program, diff, function, program, run_in_phases};
+use crate::difference::{Objects, PERIOD, Program, function, program, run_in_phases};
 
 /// A short period at first, then longer ones, as by default; and one that stays.
 const CHANGING: &[(u64, f64)] = &[(16 << 10, 0.02), (64 << 10, 0.2), (256 << 10, 0.78)];
@@ -29,6 +29,11 @@ fn pairs(
     phases: &[(u64, f64)],
     is_counted: bool,
 ) -> impl Iterator<Item = Diff> {
+    let limits = ["+5%", "function_3:+5%"];
+    let options = Options {
+        limits: limits.map(|limit| limit.parse().expect("a limit")).to_vec(),
+        ..Options::default()
+    };
     (0..number).map(move |seed| {
         let mut random = StdRng::seed_from_u64(9000 + seed);
         let mut side = |program: &Program| -> Vec<Profile> {
@@ -39,13 +44,8 @@ fn pairs(
             };
             (0..runs).map(|_| one()).collect()
         };
-        diff(&side(old), &side(new))
+        Diff::of(&side(old), &side(new), &options)
     })
-}
-
-fn fails(diff: &Diff, limit: &str) -> bool {
-    let limit: Limit = limit.parse().expect("a limit");
-    limit.check(diff).expect("a row").exceeded
 }
 
 /// How many of these pairs fail: for the total, for one function, and for any call of the total a difference.
@@ -53,11 +53,8 @@ fn failed(diffs: impl Iterator<Item = Diff>) -> [u32; 3] {
     let mut failed = [0; 3];
     for diff in diffs {
         let is_different = diff.totals[&Measure::Bytes].significant;
-        let of = [
-            fails(&diff, "+5%"),
-            fails(&diff, "function_3:+5%"),
-            is_different,
-        ];
+        let limits = diff.check().expect("a total and a row").into_iter();
+        let of = limits.map(|limit| limit.exceeded).chain([is_different]);
         for (sum, fails) in failed.iter_mut().zip(of) {
             *sum += u32::from(fails);
         }

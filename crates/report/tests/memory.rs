@@ -169,6 +169,15 @@ fn the_moment_is_the_nearest_composition() {
     assert_eq!(at(At::End).rss, 700);
     assert_eq!(at(At::Time(Nanos(13))).rss, 500);
     assert_eq!(at(At::Time(Nanos(17))).rss, 900);
+    let within = |at, range: [u64; 2]| {
+        let found = Memory::within(&profile, at, &(Nanos(range[0])..Nanos(range[1])));
+        found.map(|memory| memory.rss)
+    };
+    assert_eq!(within(At::Peak, [0, 20]), Ok(500));
+    assert_eq!(within(At::End, [0, 25]), Ok(900));
+    assert_eq!(within(At::Peak, [21, u64::MAX]), Ok(700));
+    assert_eq!(within(At::Time(Nanos(13)), [15, u64::MAX]), Ok(900));
+    assert_eq!(within(At::Peak, [11, 20]), Err(MemoryError::NotThen));
     assert!(matches!(
         Memory::of(&profile, At::Time(Nanos(profile.end.0 + 1))),
         Err(MemoryError::AfterTheEnd { .. })

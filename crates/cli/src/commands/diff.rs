@@ -126,6 +126,7 @@ impl Arguments {
             by: self.by,
             inclusive: self.total,
             prefixes: self.strip_prefix.clone(),
+            limits: self.fail_on.clone(),
         };
         let (old, new) = (self.prepare(old)?, self.prepare(new)?);
         if let By::Label(key) = options.by {
@@ -152,10 +153,7 @@ impl Arguments {
         if diff.what == Measure::Cpu && options.by == By::Type {
             bail!("time samples have no type: use --by function, line, file, process or label:KEY");
         }
-        let outcomes = self.fail_on.iter().map(|limit| limit.check(&diff));
-        let outcomes = outcomes
-            .collect::<Result<Vec<_>, _>>()
-            .context("--fail-on")?;
+        let outcomes = diff.check().context("--fail-on")?;
         match self.top.unwrap_or(if self.json { 0 } else { 20 }) {
             0 => {}
             rows => diff.truncate(rows),

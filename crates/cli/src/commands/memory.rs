@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
+use nthbyte_profile::event::Nanos;
 use nthbyte_report::{At, Memory};
 
 use crate::json;
@@ -19,6 +20,12 @@ pub struct Arguments {
     /// The moment: when the resident set was largest (peak), the end, or a time: 10s, 500ms, 2min.
     #[arg(long, value_name = "peak|end|TIME", value_parser = selecting::at, allow_hyphen_values = true, default_value = "peak")]
     at: At,
+    /// Only moments at this time or later: 10s, 500ms, 2min.
+    #[arg(long, value_name = "TIME", value_parser = selecting::time, allow_hyphen_values = true)]
+    since: Option<Nanos>,
+    /// Only moments before this time.
+    #[arg(long, value_name = "TIME", value_parser = selecting::time, allow_hyphen_values = true)]
+    until: Option<Nanos>,
     /// Write JSON (docs/memory.md describes it).
     #[arg(long)]
     json: bool,
@@ -33,7 +40,8 @@ impl Arguments {
     /// If the profile cannot be read or does not say what memory is made of, or if standard output cannot be written.
     pub fn run(self) -> Result<()> {
         let profile = Question::about(self.profiles.find()?).prepare()?.profile;
-        let mut memory = during("adding up", || Memory::of(&profile, self.at))?;
+        let range = self.since.unwrap_or(Nanos(0))..self.until.unwrap_or(Nanos(u64::MAX));
+        let mut memory = during("adding up", || Memory::within(&profile, self.at, &range))?;
         memory.keep_domain(self.domain.only());
         Output::Standard.write(|out| {
             if self.json {

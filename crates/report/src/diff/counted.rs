@@ -4,7 +4,7 @@
 //! make an estimate of an exact figure. So blocks are compared with blocks. Native memory is not counted: what its samples
 //! stand for is added, with its interval.
 
-use super::Change;
+use super::Compared;
 use super::runs::{Cell, Measure, Run};
 use super::sides::{Pair, Sides, side};
 use crate::estimate::Moments;
@@ -24,7 +24,7 @@ pub(super) struct Native {
 }
 
 /// The change of the total; `None` if a run has no count, or if every allocation was recorded in all of them.
-pub(super) fn total(sides: &Sides) -> Option<Change> {
+pub(super) fn total(sides: &Sides) -> Option<Compared> {
     if sides.all().all(|run| run.exact) {
         return None;
     }
@@ -43,7 +43,7 @@ pub(super) fn total(sides: &Sides) -> Option<Change> {
             ..found
         },
     };
-    Some(Change::of(old, new, Some(spread)))
+    Some(Compared::of(old, new, Some(spread)))
 }
 
 fn cell(run: &Run) -> Option<Cell> {

@@ -129,13 +129,25 @@ impl FromStr for Limit {
     }
 }
 
-impl Limit {
-    /// Checks whether the growth is above the limit, in the measure that orders the rows. Call this before
-    /// [`Diff::truncate`].
+impl Diff {
+    /// Checks whether the growth is above the limits of the [`Options`](super::Options), in the measure that orders the rows.
+    /// Call this before [`Diff::truncate`].
     ///
     /// # Errors
-    /// If there is no such row or measure, or if the limit has another unit.
-    pub fn check(&self, diff: &Diff) -> Result<Outcome, LimitError> {
+    /// If there is no such row or measure, or if a limit has another unit.
+    pub fn check(&self) -> Result<Vec<Outcome>, LimitError> {
+        self.limits.iter().map(|limit| limit.check(self)).collect()
+    }
+}
+
+impl Limit {
+    /// Whether it may be of this row: see [`row`].
+    pub(super) fn may_mean(&self, row: &Row) -> bool {
+        let name = self.row.as_deref();
+        name.is_some_and(|name| row.name.ends_with(name))
+    }
+
+    fn check(&self, diff: &Diff) -> Result<Outcome, LimitError> {
         if let Growth::Absolute(_, unit) = self.growth
             && !unit.fits(diff.what)
         {

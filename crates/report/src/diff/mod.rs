@@ -48,6 +48,8 @@ pub struct Options {
     pub inclusive: bool,
     /// Pairs of equal folders: one of the old side, one of the new side.
     pub prefixes: Vec<(String, String)>,
+    /// What [`Diff::check`] checks.
+    pub limits: Vec<Limit>,
 }
 
 /// A comparison. docs/diff.md describes its JSON form.
@@ -88,6 +90,8 @@ pub struct Diff {
     pub rows: Vec<Row>,
     /// The number of rows that [`Diff::truncate`] removed.
     pub rows_left_out: usize,
+    #[serde(skip)]
+    limits: Vec<Limit>,
 }
 
 /// A row of a comparison.
@@ -143,8 +147,15 @@ pub struct Change {
     pub q: f64,
     /// Whether it passes at [`RATE`].
     pub significant: bool,
-    /// The values from which the change was computed.
+    /// The values from which the change was computed: of the totals, and of the rows that a limit may mean.
     #[serde(skip)]
+    evidence: Option<Box<Evidence>>,
+}
+
+/// A change as it is compared with others: there is one for each row, in one measure after another.
+#[derive(Debug)]
+struct Compared {
+    change: Change,
     evidence: Evidence,
 }
 
@@ -156,10 +167,10 @@ struct Evidence {
     least: f64,
 }
 
-impl Change {
+impl Compared {
     fn of(old: Side, new: Side, spread: Option<Spread>) -> Self {
         let found = difference::compare(&old, &new, spread.as_ref());
-        Self {
+        let change = Change {
             old: found.old,
             new: found.new,
             difference: found.difference,
@@ -168,21 +179,34 @@ impl Change {
             p: found.p,
             q: 1.0,
             significant: false,
-            evidence: Evidence {
-                old,
-                new,
-                spread,
-                least: found.least,
-            },
-        }
+            evidence: None,
+        };
+        let evidence = Evidence {
+            old,
+            new,
+            spread,
+            least: found.least,
+        };
+        Self { change, evidence }
     }
 
+    fn with_evidence(self) -> Change {
+        Change {
+            evidence: Some(Box::new(self.evidence)),
+            ..self.change
+        }
+    }
+}
+
+impl Change {
     /// The difference between the new value and the old value multiplied by this factor.
+    ///
+    /// # Panics
+    /// If it is a row that no limit means.
     fn beyond(&self, factor: f64) -> Estimate {
-        let Evidence {
-            old, new, spread, ..
-        } = &self.evidence;
-        difference::compare(&old.scaled(factor), new, spread.as_ref()).difference
+        let evidence = self.evidence.as_deref().expect("a limit means it");
+        let old = evidence.old.scaled(factor);
+        difference::compare(&old, &evidence.new, evidence.spread.as_ref()).difference
     }
 }
 
@@ -212,21 +236,25 @@ impl Diff {
         let mut pairs = sides.take_pairs(&matching);
         let named = |pair: &mut Pair| Row::named(pair, measures.len());
         let mut rows: Vec<Row> = pairs.iter_mut().map(named).collect();
-        let (mut totals, mut sensitivity) = (BTreeMap::new(), BTreeMap::new());
+        let mut sensitivity = BTreeMap::new();
         for &measure in &measures {
-            for (row, change) in rows.iter_mut().zip(sides.changes(&pairs, measure)) {
+            let mut compared = sides.changes(&pairs, measure);
+            let tests = judge(&mut compared);
+            let found = Sensitivity::of(&compared, measure, tests);
+            sensitivity.extend(found.map(|found| (measure, found)));
+            for (row, compared) in rows.iter_mut().zip(compared) {
+                let is_limited = options.limits.iter().any(|limit| limit.may_mean(row));
+                let change = match is_limited {
+                    true => compared.with_evidence(),
+                    false => compared.change,
+                };
                 row.changes.push(measure, change);
             }
-            totals.insert(measure, sides.total(measure));
-            let tests = judge(
-                rows.iter_mut()
-                    .filter_map(|row| row.changes.get_mut(measure)),
-            );
-            let changes = rows.iter().filter_map(|row| row.changes.get(measure));
-            let found = Sensitivity::of(changes, measure, tests);
-            sensitivity.extend(found.map(|found| (measure, found)));
         }
-        judge(totals.values_mut());
+        let mut totals: Vec<Compared> = measures.iter().map(|of| sides.total(*of)).collect();
+        judge(&mut totals);
+        let totals = totals.into_iter().map(Compared::with_evidence);
+        let totals = measures.iter().copied().zip(totals).collect();
         let exact = sides.all().all(|run| run.exact);
         if exact && sides.all().count() == 2 {
             sensitivity.clear();
@@ -249,6 +277,7 @@ impl Diff {
             rows,
             rows_left_out: 0,
             measures,
+            limits: options.limits.clone(),
         };
         diff.sort(diff.measures.first().copied().unwrap_or_default());
         diff
@@ -316,17 +345,18 @@ impl Row {
 
 /// Decides which of these changes are significant, with the false discovery rate controlled over all of
 /// them. Returns how many could have been.
-fn judge<'a>(changes: impl Iterator<Item = &'a mut Change>) -> usize {
+fn judge(changes: &mut [Compared]) -> usize {
     // A row that is 0 on both sides is not a test.
-    let is_there = |change: &&mut Change| change.old.estimate > 0.0 || change.new.estimate > 0.0;
-    let changes: Vec<&mut Change> = changes.filter(is_there).collect();
-    let test = |change: &&mut Change| Test {
-        p: change.p,
-        least: change.evidence.least,
+    let is_there =
+        |of: &&mut Compared| of.change.old.estimate > 0.0 || of.change.new.estimate > 0.0;
+    let changes: Vec<&mut Compared> = changes.iter_mut().filter(is_there).collect();
+    let test = |of: &&mut Compared| Test {
+        p: of.change.p,
+        least: of.evidence.least,
     };
     let tests: Vec<Test> = changes.iter().map(test).collect();
     let (rates, number) = discovery::adjust(&tests, RATE);
-    for (change, q) in changes.into_iter().zip(rates) {
+    for (Compared { change, .. }, q) in changes.into_iter().zip(rates) {
         change.q = q;
         change.significant = q <= RATE && change.difference.estimate != 0.0;
     }

@@ -28,11 +28,6 @@ impl<T> PerMeasure<T> {
         let mut all = self.0.iter();
         all.find(|(of, _)| *of == measure).map(|(_, value)| value)
     }
-
-    pub(super) fn get_mut(&mut self, measure: Measure) -> Option<&mut T> {
-        let mut all = self.0.iter_mut();
-        all.find(|(of, _)| *of == measure).map(|(_, value)| value)
-    }
 }
 
 /// # Panics

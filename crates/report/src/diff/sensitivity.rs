@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Change, Measure, RATE};
+use super::{Compared, Measure, RATE};
 use crate::statistics::difference::{self, Side};
 
 /// A growth of less than this is found: no advice is needed.
@@ -30,13 +30,8 @@ pub struct Sensitivity {
 
 impl Sensitivity {
     /// `tests`: how many rows could have passed. `period`: the mean distance between samples in bytes, if that can be chosen.
-    pub(super) fn of<'a>(
-        changes: impl Iterator<Item = &'a Change>,
-        measure: Measure,
-        tests: usize,
-    ) -> Option<Self> {
-        let row = typical(changes.filter(|change| change.old.estimate > 0.0).collect())?;
-        let evidence = &row.evidence;
+    pub(super) fn of(changes: &[Compared], measure: Measure, tests: usize) -> Option<Self> {
+        let Compared { change, evidence } = typical(changes)?;
         let limit = RATE / tests.max(1) as f64;
         let found = |side: &dyn Fn(&Side) -> Side| {
             let (old, new) = (side(&evidence.old), side(&evidence.new));
@@ -51,7 +46,7 @@ impl Sensitivity {
         };
         let growth = found(&|side| *side);
         let mut this = Self {
-            row: row.old.estimate,
+            row: change.old.estimate,
             growth,
             with_three_runs: None,
             with_period: None,
@@ -84,12 +79,14 @@ impl Sensitivity {
 }
 
 /// The row that half of the sum of all rows is at least as large as.
-fn typical(mut changes: Vec<&Change>) -> Option<&Change> {
-    changes.sort_by(|one, other| other.old.estimate.total_cmp(&one.old.estimate));
-    let all: f64 = changes.iter().map(|change| change.old.estimate).sum();
+fn typical(changes: &[Compared]) -> Option<&Compared> {
+    let old = |of: &Compared| of.change.old.estimate;
+    let mut changes: Vec<&Compared> = changes.iter().filter(|of| old(of) > 0.0).collect();
+    changes.sort_by(|one, other| old(other).total_cmp(&old(one)));
+    let all: f64 = changes.iter().map(|of| old(of)).sum();
     let mut sum = 0.0;
-    changes.into_iter().find(|change| {
-        sum += change.old.estimate;
+    changes.into_iter().find(|of| {
+        sum += old(of);
         sum >= all / 2.0
     })
 }

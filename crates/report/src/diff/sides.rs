@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::matching::Matching;
 use super::runs::{Cell, Key, Measure, Run};
-use super::{Change, counted};
+use super::{Compared, counted};
 use crate::estimate::{self, Estimate, Moments};
 use crate::inclusive::{self, Sum};
 use crate::periods;
@@ -147,7 +147,7 @@ impl Sides {
     }
 
     /// The change of each row.
-    pub(super) fn changes(&self, pairs: &[Pair], measure: Measure) -> Vec<Change> {
+    pub(super) fn changes(&self, pairs: &[Pair], measure: Measure) -> Vec<Compared> {
         let degrees = self.degrees();
         let scatters: Vec<Scatter> = match degrees {
             Some(_) => pairs
@@ -163,13 +163,13 @@ impl Sides {
                 .map(|(prior, degrees)| prior.spread(&scatters[at], degrees));
             let old = side(&self.old, pair.old.iter(), measure);
             let new = side(&self.new, pair.new.iter(), measure);
-            Change::of(old, new, spread)
+            Compared::of(old, new, spread)
         };
         pairs.iter().enumerate().map(change).collect()
     }
 
     /// The change of the total.
-    pub(super) fn total(&self, measure: Measure) -> Change {
+    pub(super) fn total(&self, measure: Measure) -> Compared {
         if measure == Measure::Bytes
             && let Some(change) = counted::total(self)
         {
@@ -180,7 +180,7 @@ impl Sides {
         let spread = self.spread(&pair, measure);
         let old = side(&self.old, pair.old.iter(), measure);
         let new = side(&self.new, pair.new.iter(), measure);
-        Change::of(old, new, spread)
+        Compared::of(old, new, spread)
     }
 
     /// The spread of a single row.

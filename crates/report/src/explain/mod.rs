@@ -263,7 +263,7 @@ fn of_bytes(bytes: &Estimate) -> String {
 
 impl<'a> Facts<'a> {
     fn of(profile: &'a Profile, asked: &'a Asked, resident: Option<&'a Resident>) -> Self {
-        let aggregate = Aggregate::of(profile, Moment::End);
+        let aggregate = Aggregate::of_stacks(profile, Moment::End);
         let estimate = aggregate.all.all.bytes.estimate;
         Self {
             profile,

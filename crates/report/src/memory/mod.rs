@@ -19,6 +19,8 @@ mod live;
 mod moment;
 mod render;
 
+use std::ops::Range;
+
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::{Composition, Domain, Part, Profile};
 use serde::Serialize;
@@ -33,6 +35,8 @@ pub use key::Key;
 const VERSION: u32 = 1;
 /// Holders that a report names.
 const HOLDERS: usize = 10;
+/// The whole of a profile.
+const ALWAYS: Range<Nanos> = Nanos(0)..Nanos(u64::MAX);
 
 /// What the resident set was made of. The field names are those of the JSON.
 #[derive(Clone, Debug, Serialize)]
@@ -86,6 +90,11 @@ pub enum MemoryError {
         "the profile does not say what memory is made of: it was cut off, written by an older nthbyte, or for less than a moment; `nthbyte summary --at peak` shows what was alive"
     )]
     NotRecorded,
+    /// There are none in the part that was asked for.
+    #[error(
+        "what memory is made of was not read between --since and --until: give a longer part, or --at TIME for the nearest moment"
+    )]
+    NotThen,
     /// The time is after the end.
     #[error(
         "--at {time} is after the end of the profile, which is {end} long: give an earlier time"
@@ -104,7 +113,15 @@ impl Memory {
     /// # Errors
     /// If the profile has no compositions, or if the time is after its end.
     pub fn of(profile: &Profile, at: At) -> Result<Self, MemoryError> {
-        let moment = moment::of(profile, at)?;
+        Self::within(profile, at, &ALWAYS)
+    }
+
+    /// The same in a part of the time: its peak, or its end.
+    ///
+    /// # Errors
+    /// If the profile has no compositions of that part, or if the time is after its end.
+    pub fn within(profile: &Profile, at: At, range: &Range<Nanos>) -> Result<Self, MemoryError> {
+        let moment = moment::of(profile, at, range)?;
         Ok(Self::at(profile, &live::estimator(profile), &moment, at))
     }
 

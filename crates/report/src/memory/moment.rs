@@ -1,11 +1,13 @@
 //! Which compositions a report is about.
 
+use std::ops::Range;
+
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
 use nthbyte_profile::model::{Process, ProcessId};
 use nthbyte_profile::{Composition, Part, Profile, Source};
 
-use super::{MemoryError, distance, is_whole};
+use super::{ALWAYS, MemoryError, distance, is_whole};
 use crate::selection::{self, At, Reading, peak_of_rss};
 use crate::text;
 
@@ -34,15 +36,28 @@ pub(super) struct OfProcess<'a> {
     pub(super) may_read: bool,
 }
 
-pub(super) fn of(profile: &Profile, at: At) -> Result<Observed<'_>, MemoryError> {
-    let mut all = wholes(profile).peekable();
-    if all.peek().is_none() {
+pub(super) fn of<'a>(
+    profile: &'a Profile,
+    at: At,
+    within: &Range<Nanos>,
+) -> Result<Observed<'a>, MemoryError> {
+    if wholes(profile).next().is_none() {
         return Err(MemoryError::NotRecorded);
     }
+    let mut all = wholes(profile)
+        .filter(|of| within.contains(&of.time))
+        .peekable();
+    if all.peek().is_none() {
+        return Err(MemoryError::NotThen);
+    }
+    let at = match at {
+        At::End if within.end <= profile.end => At::Time(within.end),
+        at => at,
+    };
     let mut is_found = false;
     let time = match at {
         At::Peak => {
-            let peak = peak(profile);
+            let peak = peak(profile, within);
             is_found = peak.is_found();
             peak.time().unwrap_or(profile.end)
         }
@@ -71,7 +86,7 @@ pub(super) fn several(profile: &Profile, most: usize) -> Vec<(Observed<'_>, At)>
     let mut times: Vec<Nanos> = wholes(profile).map(|of| of.time).collect();
     times.sort_unstable();
     times.dedup();
-    let (Some(&last), Ok(peak)) = (times.last(), of(profile, At::Peak)) else {
+    let (Some(&last), Ok(peak)) = (times.last(), of(profile, At::Peak, &ALWAYS)) else {
         return Vec::new();
     };
     let step = times.len().div_ceil(most.max(1)).max(1);
@@ -107,8 +122,9 @@ fn wholes(profile: &Profile) -> impl Iterator<Item = &Composition> {
 }
 
 /// The time at which the resident sets together were largest, as far as compositions tell.
-fn peak(profile: &Profile) -> selection::Moment {
-    let mut times: Vec<Nanos> = wholes(profile).map(|of| of.time).collect();
+fn peak(profile: &Profile, within: &Range<Nanos>) -> selection::Moment {
+    let times = wholes(profile).map(|of| of.time);
+    let mut times: Vec<Nanos> = times.filter(|time| within.contains(time)).collect();
     times.sort_unstable();
     let mut sums = vec![0_u64; times.len()];
     for process in &profile.processes {

@@ -16,6 +16,9 @@
 //!   stands. Names that need not be unique (`<lambda>`, `<listcomp>`, or one that a side has several times) are the
 //!   same function only if the nearest unique functions before and after moved by as many lines as they did.
 
+mod ends;
+mod renamed;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use nthbyte_profile::Profile;
@@ -23,6 +26,7 @@ use nthbyte_profile::model::Function;
 use serde::Serialize;
 
 use super::runs::Key;
+use ends::{Ends, common_end};
 
 /// A folder of the old side that was matched with a folder of the new side.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -55,7 +59,8 @@ impl Matching {
         let (old_names, new_names) = (names_by_file(old), names_by_file(new));
         let mut matching = Self::default();
         let mut folders = BTreeSet::new();
-        for (file, names) in &old_names {
+        let files = Files::of(&old_names, &new_names);
+        for file in old_names.keys() {
             let moved = prefixes.iter().find_map(|(from, to)| {
                 Some((
                     below(file, from)?,
@@ -71,7 +76,7 @@ impl Matching {
                     folder,
                 )),
                 None if new_names.contains_key(file) => None,
-                None => elsewhere(file, names, &old_names, &new_names),
+                None => files.elsewhere(file),
             };
             if let Some((path, folder)) = found
                 && path != *file
@@ -137,40 +142,7 @@ impl Matching {
         let old_left: Vec<&str> = old.keys().copied().filter(own).filter(is_left).collect();
         let is_left = |file: &&str| !old.contains_key(file) && !taken.contains(file);
         let new_left: Vec<&str> = new.keys().copied().filter(own).filter(is_left).collect();
-        // The file of the other side that has most of the names, if there is one such.
-        let best = |names: &BTreeSet<&str>, others: &Names<'_>, left: &[&'_ str]| {
-            let alike = left.iter().map(|file| (alike(names, &others[file]), *file));
-            let most = alike.clone().map(|(alike, _)| alike).max().unwrap_or(0);
-            let mut found = alike.filter(|(alike, _)| *alike == most && most > 0);
-            let first = found.next().map(|(_, file)| file.to_owned());
-            first.filter(|_| found.next().is_none())
-        };
-        let mut renamed = Vec::new();
-        for &file in &old_left {
-            let found = best(&old[file], new, &new_left).filter(|path| {
-                let larger = named(&old[file]).max(named(&new[path.as_str()]));
-                2 * alike(&old[file], &new[path.as_str()]) >= larger
-                    && best(&new[path.as_str()], old, &old_left).as_deref() == Some(file)
-            });
-            let script = || {
-                let beside = |other: &&str| folder_of(other) == folder_of(file);
-                let ours: Vec<&&str> = old_left.iter().filter(|one| beside(one)).collect();
-                let theirs: Vec<&&str> = new_left.iter().filter(|one| beside(one)).collect();
-                let ([_], [path]) = (&ours[..], &theirs[..]) else {
-                    return None;
-                };
-                let both = [&old[file], &new[**path]];
-                let is_script =
-                    |names: &&BTreeSet<&str>| names.contains("<module>") && named(names) == 0;
-                both.iter().all(is_script).then(|| (**path).to_owned())
-            };
-            if let Some(path) = found.or_else(script) {
-                renamed.push(Folder {
-                    old: file.to_owned(),
-                    new: path,
-                });
-            }
-        }
+        let renamed = renamed::renamed(&old_left, old, &new_left, new);
         for Folder { old, new } in &renamed {
             self.files.insert(old.clone(), new.clone());
         }
@@ -370,42 +342,61 @@ fn below<'a>(path: &'a str, folder: &str) -> Option<&'a str> {
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)
 }
 
-/// The path on the new side of a file of the old side, and the folders of both.
-fn elsewhere(
-    file: &str,
-    names: &BTreeSet<&str>,
-    old: &Names,
-    new: &Names,
-) -> Option<(String, Folder)> {
-    let only_new = new.keys().copied().filter(|path| !old.contains_key(path));
-    let candidates = closest(file, only_new);
-    let [path] = candidates[..] else { return None };
-    // The same test in the other direction: no other file of the old side is as close to it.
-    let only_old = old.keys().copied().filter(|path| !new.contains_key(path));
-    if closest(path, only_old) != [file] {
-        return None;
+/// The files of both sides.
+struct Files<'a> {
+    old: &'a Names<'a>,
+    new: &'a Names<'a>,
+    /// Those that only one side has.
+    only_old: Ends<'a>,
+    only_new: Ends<'a>,
+}
+
+impl<'a> Files<'a> {
+    fn of(old: &'a Names<'a>, new: &'a Names<'a>) -> Self {
+        let only = |side: &'a Names<'a>, other: &Names<'_>| {
+            Ends::of(
+                side.keys()
+                    .copied()
+                    .filter(|path| !other.contains_key(path)),
+            )
+        };
+        Self {
+            old,
+            new,
+            only_old: only(old, new),
+            only_new: only(new, old),
+        }
     }
-    let theirs = &new[path];
-    let fewest = named(names).min(named(theirs));
-    let common = alike(names, theirs);
-    let base = file.rsplit('/').next().unwrap_or(file);
-    let is_same = if fewest == 0 {
-        // If the file has only the module's own code, its file's name must be specific.
-        !base.starts_with("__") && names.intersection(theirs).next().is_some()
-    } else {
-        2 * common >= fewest
-    };
-    let end = common_end(file, path);
-    let keeps_name = |path| installed(path).is_none_or(|name| end > name.len());
-    (is_same && keeps_name(file) && keeps_name(path)).then(|| {
-        (
-            path.to_owned(),
-            Folder {
-                old: file[..file.len() - end].to_owned(),
-                new: path[..path.len() - end].to_owned(),
-            },
-        )
-    })
+
+    /// The path on the new side of a file of the old side, and the folders of both.
+    fn elsewhere(&self, file: &str) -> Option<(String, Folder)> {
+        let path = self.only_new.closest(file)?;
+        // The same test in the other direction: no other file of the old side is as close to it.
+        if self.only_old.closest(path) != Some(file) {
+            return None;
+        }
+        let (names, theirs) = (&self.old[file], &self.new[path]);
+        let fewest = named(names).min(named(theirs));
+        let common = alike(names, theirs);
+        let base = file.rsplit('/').next().unwrap_or(file);
+        let is_same = if fewest == 0 {
+            // If the file has only the module's own code, its file's name must be specific.
+            !base.starts_with("__") && names.intersection(theirs).next().is_some()
+        } else {
+            2 * common >= fewest
+        };
+        let end = common_end(file, path);
+        let keeps_name = |path| installed(path).is_none_or(|name| end > name.len());
+        (is_same && keeps_name(file) && keeps_name(path)).then(|| {
+            (
+                path.to_owned(),
+                Folder {
+                    old: file[..file.len() - end].to_owned(),
+                    new: path[..path.len() - end].to_owned(),
+                },
+            )
+        })
+    }
 }
 
 /// What a module of an installed package, or of the standard library, is called there: it has this name in each folder that
@@ -417,32 +408,6 @@ fn installed(path: &str) -> Option<&str> {
         let below = path.rsplit_once("/lib/python3.")?.1;
         Some(below.split_once('/')?.1)
     })
-}
-
-/// The paths that share the longest end with this one: at least the file's name.
-fn closest<'a>(path: &str, among: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut longest = 1;
-    let mut found = Vec::new();
-    for other in among {
-        let end = common_end(path, other);
-        if end > longest {
-            longest = end;
-            found.clear();
-        }
-        if end == longest {
-            found.push(other);
-        }
-    }
-    found
-}
-
-/// The length of the end that two paths have in common, in whole parts, with the slash before them.
-fn common_end(one: &str, other: &str) -> usize {
-    let parts = one.rsplit('/').zip(other.rsplit('/'));
-    let common = parts.take_while(|(one, other)| one == other);
-    let length = common.map(|(part, _)| part.len() + 1).sum::<usize>();
-    // A path without a folder has no slash before it.
-    length.min(one.len()).min(other.len())
 }
 
 #[cfg(test)]
