@@ -1,6 +1,6 @@
 //! The options that select a part of a profile, and the frames that are shown.
 //!
-//! Every report has those of [`Part`], `memory` its domain only. Those that show allocations or what was alive have all of
+//! Every report has those of [`Part`]; `memory`, which is of whole processes, its domain and its times only. Those that show allocations or what was alive have all of
 //! [`Selecting`].
 
 use clap::{Args, ValueEnum};
