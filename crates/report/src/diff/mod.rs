@@ -5,6 +5,7 @@
 //! part [`RATE`] is expected to have passed by chance ([`crate::statistics::discovery`]).
 
 mod counted;
+mod key;
 mod limit;
 mod matching;
 mod page;
@@ -32,8 +33,9 @@ use crate::statistics::difference::{self, Side};
 use crate::statistics::discovery::{self, Test};
 use crate::statistics::spread::Spread;
 use crate::summary::By;
+use key::Key;
 use matching::Matching;
-use runs::{Key, Run};
+use runs::Run;
 use sides::{Pair, Sides};
 
 /// The false discovery rate: for the rows that are reported to differ, and for the totals.

@@ -12,8 +12,8 @@ use nthbyte_profile::model::{
     Frame, Function, Sample, SamplingId, Shape, StackNode, TimeSample, TypeNames,
 };
 
+use super::key::Key;
 use super::matching::Matching;
-use super::runs::Key;
 use crate::flamegraph::{self, Base};
 
 /// A time of a session on a time axis of this length. The sessions of a side are scaled to the longest.

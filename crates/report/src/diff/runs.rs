@@ -9,6 +9,7 @@ use nthbyte_profile::{Profile, Unit};
 use serde::Serialize;
 
 use super::counted::Native;
+use super::key::{Borrowed, Key};
 use crate::estimate::{self, Moments, Totals};
 use crate::inclusive::{self, ByKey, ByStack, KeyTotals, Sparse, Sum};
 use crate::periods;
@@ -89,38 +90,6 @@ impl Sum for Cell {
     fn add(&mut self, other: &Self) {
         for (mine, its) in self.0.iter_mut().zip(&other.0) {
             mine.add(its);
-        }
-    }
-}
-
-/// The identity of a row on one side.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Key {
-    /// Function, file or type.
-    pub(super) name: String,
-    pub(super) file: String,
-    /// First line of the function; 0 if there is none.
-    pub(super) first_line: u32,
-    /// With [`By::Line`], the line that ran.
-    pub(super) line: u32,
-}
-
-impl Key {
-    fn named(name: &str) -> Self {
-        (name, "", 0, 0).into()
-    }
-}
-
-/// A key in a profile: name, file, first line and line.
-type Borrowed<'a> = (&'a str, &'a str, u32, u32);
-
-impl From<Borrowed<'_>> for Key {
-    fn from((name, file, first_line, line): Borrowed<'_>) -> Self {
-        Self {
-            name: name.to_owned(),
-            file: file.to_owned(),
-            first_line,
-            line,
         }
     }
 }

@@ -8,8 +8,9 @@ use nthbyte_profile::event::LostKind;
 use nthbyte_profile::{Profile, Source};
 use serde::Serialize;
 
+use super::key::Key;
 use super::matching::Matching;
-use super::runs::{Cell, Key, Measure, Run};
+use super::runs::{Cell, Measure, Run};
 use super::{Compared, counted};
 use crate::estimate::{self, Estimate, Moments};
 use crate::inclusive::{self, Sum};

@@ -25,7 +25,7 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::model::Function;
 use serde::Serialize;
 
-use super::runs::Key;
+use super::key::Key;
 use ends::{Ends, common_end};
 
 /// A folder of the old side that was matched with a folder of the new side.
