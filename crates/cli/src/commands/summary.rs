@@ -114,9 +114,15 @@ impl Arguments {
         let profile = &prepared.profile;
         let check = |summary: &Summary| match sort == Sort::Alive && !summary.knows_what_is_alive()
         {
-            true => bail!(
-                "PyPy does not say what is alive: use --sort own, and look at the column `survived`"
-            ),
+            true => {
+                let who = match profile.meta.interpreter.starts_with("RPython") {
+                    true => "the collector",
+                    false => "PyPy",
+                };
+                bail!(
+                    "{who} does not say what is alive: use --sort own, and look at the column `survived`"
+                )
+            }
             false => Ok(()),
         };
         let working = Working::at("adding up");

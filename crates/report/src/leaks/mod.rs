@@ -300,9 +300,14 @@ fn limits(profile: &Profile) -> Vec<String> {
             limits.push("this profile has no lifetimes, so no place can be judged".to_owned());
         }
         Lifetimes::FirstCollection => {
-            let mut limit = "PyPy does not say when an old object is freed, so it is not known which place leaks; those \
-                             below allocate objects that survive, and some of these may be freed later"
-                .to_owned();
+            let who = match profile.meta.interpreter.starts_with("RPython") {
+                true => "the collector",
+                false => "PyPy",
+            };
+            let mut limit = format!(
+                "{who} does not say when an old object is freed, so it is not known which place leaks; those below \
+                 allocate objects that survive, and some of these may be freed later"
+            );
             if profile.sources.iter().any(Source::is_native) {
                 limit.push_str("; of native memory it is known: --domain native");
             }
