@@ -327,6 +327,42 @@ for number in range(1_200):
     assert "key 5" in report("summary", "p.nthb", "--label", "nothing", folder=tmp_path).err
 
 
+@pytest.mark.parametrize(
+    "disagree",
+    [
+        # The thread's state has another word where its context should be.
+        "native.locate_context(contextvars.Context())",
+        # A walk through the context's map ends elsewhere.
+        pytest.param("native.sees_label = lambda expected: None", marks=pytest.mark.slow),
+    ],
+)
+def test_an_offset_that_disagrees_switches_labels_off(
+    disagree: str, cpython: Interpreter, tmp_path: Path
+) -> None:
+    """The program runs as before, nothing is mislabelled, and the profile says why it has no labels, in one line."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"""
+import contextvars
+import nthbyte
+from nthbyte import _agent
+native = _agent.load()._native
+{disagree}
+with nthbyte.label(work="one"):
+    with nthbyte.label(work="two"):
+        kept = [[None] * 1000 for _ in range(100)]
+print(len(kept))
+"""
+    )
+    done = cpython.nthbyte("run", "--every", "1", "-o", "p.nthb", program, folder=tmp_path).ok()
+    assert done.out == "100\n"
+    notes = summary(tmp_path / "p.nthb")["notes"]
+    assert sum(note.startswith("labels are off: ") for note in notes) == 1, notes
+    refused = report("summary", tmp_path / "p.nthb", "--by", "label:work", folder=tmp_path)
+    assert refused.status == 1
+    assert "the profile has no labels" in refused.err
+
+
 def test_a_label_has_keys(interpreter: Interpreter, tmp_path: Path) -> None:
     program = """
 import nthbyte

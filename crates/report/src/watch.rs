@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use nthbyte_profile::event::{Nanos, NodeId};
 use nthbyte_profile::model::{Sample, process_label};
-use nthbyte_profile::{Lifetimes, Profile};
+use nthbyte_profile::{Lifetimes, NO_LABEL, Profile};
 
 use crate::estimate::{Estimate, Estimator, Totals};
 use crate::memory::Memory;
@@ -35,6 +35,8 @@ pub enum RowsOf {
     Thread,
     /// Its process.
     Process,
+    /// The labels that were in force, all together.
+    Labels,
 }
 
 /// The column that rows are sorted by.
@@ -305,6 +307,7 @@ fn key(profile: &Profile, sample: &Sample, rows: RowsOf) -> Key {
         RowsOf::Type => Some(sample.type_id.0),
         RowsOf::Thread => Some(sample.thread.0),
         RowsOf::Process => Some(profile.process_of(sample.thread).0),
+        RowsOf::Labels => Some(sample.labels.0),
     }
 }
 
@@ -344,6 +347,17 @@ fn names(profile: &Profile, rows: RowsOf, key: Key) -> (String, String) {
             let label = meta.map(|meta| process_label(meta.pid, meta.parent_pid));
             let command = meta.map(|meta| meta.command.join(" "));
             (label.unwrap_or_default(), command.unwrap_or_default())
+        }
+        RowsOf::Labels => {
+            let labels = profile.labels(nthbyte_profile::event::LabelSetId(key));
+            let labels: Vec<String> = labels
+                .iter()
+                .map(|(key, value)| format!("{key}={value}"))
+                .collect();
+            match labels.is_empty() {
+                true => (NO_LABEL.to_owned(), String::new()),
+                false => (labels.join(" "), String::new()),
+            }
         }
     };
     (text::clean(&name), text::clean(&place))
@@ -437,6 +451,8 @@ pub fn named(row: &Row, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nthbyte_profile::event::LabelSetId;
+    use nthbyte_profile::model::LabelSet;
     use nthbyte_profile::synthetic::Synthetic;
 
     fn profile() -> Profile {
@@ -449,6 +465,32 @@ mod tests {
     }
 
     #[test]
+    fn a_row_of_labels_has_all_that_were_in_force() {
+        let mut profile = profile();
+        let set = |parent: u32, key: &str, value: &str| LabelSet {
+            parent: LabelSetId(parent),
+            key: key.to_owned(),
+            value: value.to_owned(),
+        };
+        let sets = [set(0, "endpoint", "/a"), set(1, "tenant", "x")];
+        profile.label_sets.extend(sets);
+        let all = std::mem::take(&mut profile.samples);
+        for (at, sample) in (0_u32..).zip(all.iter()) {
+            let labels = LabelSetId(at % 3);
+            let sample = Sample { labels, ..sample };
+            profile.samples.push(sample).unwrap();
+        }
+        let asked = Asked {
+            rows: RowsOf::Labels,
+            ..Asked::default()
+        };
+        let rows = Watch::of(&profile, &asked).rows;
+        let mut names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, [NO_LABEL, "endpoint=/a", "endpoint=/a tenant=x"]);
+    }
+
+    #[test]
     fn rows_of_each_kind_add_up_to_the_whole() {
         let profile = profile();
         let mut rates = Vec::new();
@@ -457,6 +499,7 @@ mod tests {
             RowsOf::Type,
             RowsOf::Thread,
             RowsOf::Process,
+            RowsOf::Labels,
         ] {
             let asked = Asked {
                 rows,

@@ -6,8 +6,8 @@ use nthbyte_profile::event::{
 };
 use nthbyte_profile::meta::{Distances, Meta, Method, Source, SourceKind};
 use nthbyte_profile::model::{
-    Frame, Function, Lifetime, Process, ProcessId, Profile, Sample, Samples, SamplingId, Shape,
-    StackNode, ThreadNames, TimeSample, TypeNames,
+    Frame, Function, LabelSet, Lifetime, Process, ProcessId, Profile, Sample, Samples, SamplingId,
+    Shape, StackNode, ThreadNames, TimeSample, TypeNames,
 };
 use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_report::explain::{Answer, Asked, Style, Topic};
@@ -289,6 +289,41 @@ const KEPT: Objects = Objects {
     lives: None,
     young: false,
 };
+
+/// The samples of the first function have one label, and those of the second another.
+#[test]
+fn a_label_pays_where_its_bytes_are() {
+    let mut profile = profile(&[churn(3_000), churn(900), churn(600)]);
+    assert!(answer(&explain(&profile), Topic::Labels).is_none());
+    for value in ["/checkout", "/search"] {
+        profile.label_sets.push(LabelSet {
+            parent: LabelSetId::NONE,
+            key: "endpoint".to_owned(),
+            value: value.to_owned(),
+        });
+    }
+    let samples = std::mem::take(&mut profile.samples);
+    for sample in samples.iter() {
+        let labels = LabelSetId(sample.stack.0 % 3);
+        profile.samples.push(Sample { labels, ..sample }).unwrap();
+    }
+    let explanation = explain(&profile);
+    let labels = answer(&explanation, Topic::Labels).expect("there are labels");
+    let said = labels.sentences.join(" ");
+    assert!(
+        said.starts_with("endpoint /checkout pays for ")
+            && said.contains("more than any other endpoint.")
+            && said.contains("Next: /search ")
+            && said.contains(" of all bytes have no endpoint."),
+        "{said}"
+    );
+    let share = labels.figures["bytes"].estimate / explanation.bytes.estimate;
+    assert!((share - 3_000.0 / 4_500.0).abs() < 1e-6, "{share}");
+    assert_eq!(
+        labels.more,
+        ["nthbyte", "summary", "app.nthb", "--by", "label:endpoint"]
+    );
+}
 
 #[test]
 fn each_process_is_judged_by_itself() {

@@ -9,6 +9,7 @@ use crate::json;
 use crate::output::{self, Output};
 use crate::progress::during;
 use crate::question::Question;
+use crate::question::by::NoBy;
 use crate::question::inputs::Profiles;
 use crate::question::selecting::Part;
 
@@ -25,6 +26,8 @@ pub struct Arguments {
     json: bool,
     #[command(flatten)]
     part: Part,
+    #[command(flatten)]
+    by: NoBy,
 }
 
 impl Arguments {
@@ -33,6 +36,9 @@ impl Arguments {
     /// # Errors
     /// If a profile cannot be read, or standard output cannot be written.
     pub fn run(self) -> Result<()> {
+        self.by.refuse(
+            "explain names the value of a label with most by itself; nthbyte summary has a row for each",
+        )?;
         let profiles = self.profiles;
         let question = Question {
             selection: Some(self.part.selection()),

@@ -8,6 +8,7 @@ use crate::json;
 use crate::output::{self, Output};
 use crate::progress::during;
 use crate::question::Question;
+use crate::question::by::NoLabel;
 use crate::question::inputs::Profiles;
 use crate::question::selecting;
 
@@ -29,6 +30,8 @@ pub struct Arguments {
     /// Write JSON (docs/holders.md describes it).
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    label: NoLabel,
 }
 
 /// What the rows are.
@@ -46,6 +49,9 @@ impl Arguments {
     /// # Errors
     /// If the profile cannot be read or does not say who holds what, or if standard output cannot be written.
     pub fn run(self) -> Result<()> {
+        self.label.refuse(
+            "holders shows who holds all that is alive; nthbyte leaks --label shows who holds what leaks for one",
+        )?;
         let profile = Question::about(self.profiles.find()?).prepare()?.profile;
         let holders = during("adding up", || Holders::of(&profile, self.at))?;
         let width = output::terminal_width();

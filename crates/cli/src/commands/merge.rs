@@ -8,6 +8,7 @@ use nthbyte_report::Selection;
 
 use crate::output::{self, Output};
 use crate::progress::Progress;
+use crate::question::by::NoLabel;
 use crate::question::inputs::Profiles;
 use crate::question::selecting::{OfDomain, OfTime};
 use crate::question::{Frames, Question};
@@ -27,6 +28,8 @@ pub struct Arguments {
     domain: OfDomain,
     #[command(flatten)]
     time: OfTime,
+    #[command(flatten)]
+    label: NoLabel,
 }
 
 impl Arguments {
@@ -35,6 +38,8 @@ impl Arguments {
     /// # Errors
     /// If a profile cannot be read or the file not be written.
     pub fn run(self) -> Result<()> {
+        self.label
+            .refuse("merge keeps all labels; the reports of what it writes take it")?;
         output::require_file(&self.output)?;
         let profiles = match self.time.range() {
             // A part is one of one process.

@@ -21,6 +21,7 @@ use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::question::by::{NoBy, NoLabel};
 use source::Source;
 use state::State;
 
@@ -35,6 +36,10 @@ pub struct Arguments {
     /// The process that is about to write the profile.
     #[arg(long, hide = true)]
     writer: Option<u32>,
+    #[command(flatten)]
+    label: NoLabel,
+    #[command(flatten)]
+    by: NoBy,
 }
 
 /// The longest wait for a key, after which the screen is drawn anew if the profile has grown.
@@ -49,6 +54,9 @@ impl Arguments {
     /// # Errors
     /// If there is no terminal, or no profile.
     pub fn run(self) -> Result<()> {
+        let why = "the key t shows a row for each set of labels, and / those that contain a text";
+        self.label.refuse(why)?;
+        self.by.refuse(why)?;
         if !stdout().is_terminal() {
             bail!("live needs a terminal; nthbyte explain shows a profile as text");
         }

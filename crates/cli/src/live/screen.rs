@@ -24,7 +24,7 @@ const HELP: [(&str, &str); 10] = [
         "s, + and -",
         "the next column to sort by, and the one before",
     ),
-    ("t", "rows: functions, types, threads, processes"),
+    ("t", "rows: functions, types, threads, processes, labels"),
     (
         "w",
         "who holds what, by the last snapshot; w or Esc: the rows",
@@ -225,6 +225,7 @@ fn columns(state: &State, watch: &Watch, width: usize) -> String {
         RowsOf::Type => "type",
         RowsOf::Thread => "thread",
         RowsOf::Process => "process",
+        RowsOf::Labels => "labels",
     };
     let filter = match state.asked().filter.as_str() {
         "" => String::new(),

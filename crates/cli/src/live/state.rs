@@ -71,6 +71,11 @@ impl State {
         }
     }
 
+    fn has_labels(&self) -> bool {
+        let profile = self.profile.as_ref();
+        profile.is_some_and(|profile| !profile.label_keys().is_empty())
+    }
+
     fn ask(&mut self) {
         if let Some(profile) = &self.profile {
             self.watch = Some(Watch::of(profile, &self.asked));
@@ -141,7 +146,8 @@ impl State {
                     RowsOf::Function => RowsOf::Type,
                     RowsOf::Type => RowsOf::Thread,
                     RowsOf::Thread => RowsOf::Process,
-                    RowsOf::Process => RowsOf::Function,
+                    RowsOf::Process if self.has_labels() => RowsOf::Labels,
+                    RowsOf::Process | RowsOf::Labels => RowsOf::Function,
                 };
                 self.first = 0;
             }

@@ -1,12 +1,14 @@
 //! `--by`: what a row of a table stands for, and what a tree begins with.
 
+use anyhow::{Result, ensure};
+use clap::Args;
 use nthbyte_report::{By, LabelKey};
 
 /// Reads what a row stands for.
 ///
 /// # Errors
 /// One line, for the command line's parser.
-pub fn rows(text: &str) -> Result<By, String> {
+pub fn rows(text: &str) -> std::result::Result<By, String> {
     match text {
         "function" => Ok(By::Function),
         "line" => Ok(By::Line),
@@ -16,6 +18,38 @@ pub fn rows(text: &str) -> Result<By, String> {
         text => label(text)
             .map(|key| By::Label(LabelKey::new(key)))
             .ok_or_else(|| "write function, line, file, type, process, or label:KEY".to_owned()),
+    }
+}
+
+/// `--label` where a command has no answer to it: it says why, and what has one.
+#[derive(Args)]
+pub struct NoLabel {
+    #[arg(long = "label", hide = true, value_name = "KEY=VALUE")]
+    labels: Vec<String>,
+}
+
+impl NoLabel {
+    /// # Errors
+    /// If it was given: `why`.
+    pub fn refuse(&self, why: &str) -> Result<()> {
+        ensure!(self.labels.is_empty(), "--label: {why}");
+        Ok(())
+    }
+}
+
+/// The same of `--by`.
+#[derive(Args)]
+pub struct NoBy {
+    #[arg(long = "by", hide = true, value_name = "label:KEY")]
+    by: Option<String>,
+}
+
+impl NoBy {
+    /// # Errors
+    /// If it was given: `why`.
+    pub fn refuse(&self, why: &str) -> Result<()> {
+        ensure!(self.by.is_none(), "--by: {why}");
+        Ok(())
     }
 }
 
@@ -37,7 +71,7 @@ pub enum Apart {
 ///
 /// # Errors
 /// One line, for the command line's parser.
-pub fn apart(text: &str) -> Result<Apart, String> {
+pub fn apart(text: &str) -> std::result::Result<Apart, String> {
     match text {
         "process" => Ok(Apart::Process),
         text => label(text)

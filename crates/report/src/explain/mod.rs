@@ -7,6 +7,7 @@
 //! | [`state`] | is the profile whole, and are there more processes? |
 //! | [`growth`] | what grows? The verdicts are those of [`crate::leaks`] |
 //! | [`churn`] | who allocates, how much of it dies young, and in which process? |
+//! | [`labels`] | for whom is it: which value of a label? |
 //! | [`collector`] | how long does the collector take, and what feeds it? |
 //! | [`compiler`] | how long does PyPy's JIT compiler take? |
 //! | [`peak`] | what was alive when most was? |
@@ -21,6 +22,7 @@ mod churn;
 mod collector;
 mod compiler;
 mod growth;
+mod labels;
 mod peak;
 mod period;
 mod places;
@@ -133,6 +135,8 @@ pub enum Topic {
     NoLeak,
     /// Who allocates, and what of it dies young.
     Churn,
+    /// Which value of a label pays.
+    Labels,
     /// Which process allocates.
     Processes,
     /// The collector's time, and what feeds it.
@@ -155,6 +159,7 @@ impl Topic {
             Self::Incomplete | Self::Family | Self::Period => "Profile",
             Self::Leak | Self::MayLeak | Self::NoLeak => "Leak",
             Self::Churn => "Churn",
+            Self::Labels => "Labels",
             Self::Processes => "Processes",
             Self::Collector => "Collector",
             Self::Compiler => "Compiler",
@@ -175,6 +180,7 @@ mod weight {
     pub(super) const COMPILER_IS_LARGE: u32 = 68;
     pub(super) const PEAK_IS_LARGE: u32 = 65;
     pub(super) const CHURN: u32 = 60;
+    pub(super) const LABELS: u32 = 55;
     pub(super) const PEAK: u32 = 50;
     pub(super) const TIME: u32 = 45;
     pub(super) const RSS: u32 = 40;
@@ -225,6 +231,7 @@ impl Explanation {
         answers.extend(state::family(&facts));
         answers.extend(growth::answers(&facts, &leaks));
         answers.extend(churn::answer(&facts));
+        answers.extend(labels::answer(&facts));
         answers.extend(collector::answer(&facts));
         answers.extend(compiler::answer(&facts));
         answers.extend(peak::answer(&facts));
