@@ -113,10 +113,9 @@ class Magics:
             print(f"nthbyte: {ends if isinstance(ends, str) else peak}")
             return
         name = dict(self._cells()).get(self._last(), "")
-        lines = [
-            *text(ends, peak, name),
-            *(_holders(path) if options.holders else self._of_variables(changed)),
-        ]
+        lines = [*text(ends, peak, name), *self._of_variables(changed)]
+        if options.holders:
+            lines += _holders(path, set(changed))
         print("\n".join(_written(lines)))
         if options.output is not None:
             print(f"Profile: {path}")
@@ -224,13 +223,13 @@ def _ask(command: str, *words: str) -> Any:
     return done.stderr.strip() if done.returncode else json.loads(done.stdout)
 
 
-def _holders(path: str) -> list[list[Any]]:
-    """Who holds what is alive when a cell has ended: all of it, also from before the cell."""
+def _holders(path: str, known: set[str]) -> list[list[Any]]:
+    """Who holds what is alive in the kernel when a cell has ended, but for variables that are known."""
     found = _ask("holders", path, "--json")
     if isinstance(found, str):
         return [[found]]
     lines = []
-    for row in found["holders"][:_LINES]:
+    for row in [row for row in found["holders"] if row["holder"] not in known][:_LINES]:
         lines.append([f"  {row['holder']:<12} holds ", row["bytes"], f" ({row['what']})"])
         lines += [[f"  {'':<12} … so does {also}"] for also in row["also"][:1]]
     return lines

@@ -1,7 +1,7 @@
 """What the variables of a notebook hold: a walk over the objects that each of them leads to.
 
-Sizes are those of ``sys.getsizeof``, which libraries such as NumPy and pandas answer with their buffers. A module, a
-class and a function belong to no variable. The walk ends after a number of objects, and says so.
+Sizes are those of ``sys.getsizeof``, which NumPy answers with its buffers. A module, a class and a function belong to
+no variable. The walk ends after a number of objects, and says so.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import types
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Callable
+    from typing import Any, Callable
 
 # Objects that the walk looks at: some seconds.
 _MOST_OBJECTS = 3_000_000
@@ -64,12 +64,15 @@ def holdings(names: Mapping[str, object]) -> tuple[list[Holding], bool]:
             left -= 1
             if key not in sizes:
                 try:
-                    sizes[key] = sys.getsizeof(one)
+                    sizes[key] = _size(one)
                 except Exception:
                     # A class of its own may answer anything.
                     sizes[key] = 0
             owners[key] = number if owners.get(key, number) == number else _SHARED
             waiting.extend(gc.get_referents(one))
+            if type(one).__module__ == "numpy":
+                # The collector does not know what these refer to.
+                waiting.extend(_inside_of_array(one, left))
         reached.append(seen)
     for number, seen in enumerate(reached):
         for key in seen:
@@ -79,6 +82,24 @@ def holdings(names: Mapping[str, object]) -> tuple[list[Holding], bool]:
                 found[number].shared += sizes[key]
     found.sort(key=lambda one: (-one.alone, -one.shared))
     return found, left > 0
+
+
+def _size(one: object) -> int:
+    """The bytes of an object alone."""
+    if isinstance(type(one).__sizeof__, types.FunctionType):
+        # Libraries such as pandas answer with all that is inside, which the walk finds itself.
+        return object.__sizeof__(one)
+    return sys.getsizeof(one)
+
+
+def _inside_of_array(array: Any, most: int) -> list[object]:
+    """The array that one is a view of, or the objects in it."""
+    base = getattr(array, "base", None)
+    if base is not None:
+        return [base]
+    if getattr(getattr(array, "dtype", None), "hasobject", False) and getattr(array, "size", most) < most:
+        return list(array.flat)
+    return []
 
 
 def held(names: Mapping[str, object], most: int, show: Callable[[list[int]], list[str]]) -> str:

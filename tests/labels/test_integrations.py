@@ -119,6 +119,50 @@ server.should_exit = True
 thread.join()
 """
 
+STARLETTE = """
+import uvicorn
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.routing import Mount, Route
+from nthbyte.integrations.asgi import Labels
+
+async def items(request):
+    make("/items/{item}")
+    await asyncio.sleep(0.001)
+    await asyncio.to_thread(make, "/items/{item}")
+    return PlainTextResponse("x", background=BackgroundTask(make, "/items/{item}"))
+
+def sync(request):
+    make("/api/sync/{item:int}"); time.sleep(0.001); make("/api/sync/{item:int}")
+    return PlainTextResponse("x")
+
+async def stream(request):
+    async def body():
+        for _ in range(3):
+            make("/stream/{item}"); yield b"x"
+            await asyncio.sleep(0)
+    return StreamingResponse(body())
+
+app = Starlette(routes=[
+    Route("/items/{item}", items), Route("/stream/{item}", stream),
+    Mount("/api", routes=[Route("/sync/{item:int}", sync)]),
+])
+app.add_middleware(Labels)
+
+server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", loop="asyncio"))
+server.install_signal_handlers = lambda: None
+thread = threading.Thread(target=server.run)
+thread.start()
+while not server.started:
+    time.sleep(0.01)
+address = "http://127.0.0.1:%d" % server.servers[0].sockets[0].getsockname()[1]
+paths = ["/items/1", "/api/sync/3", "/stream/4"]
+ask(address, [paths[number % 3] for number in range(90)])
+server.should_exit = True
+thread.join()
+"""
+
 FLASK = """
 from flask import Flask, Response
 from nthbyte.integrations import flask as integration
@@ -269,6 +313,7 @@ with LocalCluster(
 
 PROGRAMS = {
     "fastapi": (SERVE + FASTAPI, "endpoint"),
+    "starlette": (SERVE + STARLETTE, "endpoint"),
     "flask": (FLASK, "endpoint"),
     "aiohttp": (AIOHTTP, "endpoint"),
     "celery": (CELERY, "task"),
@@ -280,7 +325,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_each_request_has_its_route(name: str, interpreter: Interpreter, tmp_path: Path) -> None:
     found = environment(interpreter)
-    if name == "fastapi" and interpreter.is_pypy and interpreter.about[1][0] > 7:
+    if name == "fastapi" and interpreter.is_pypy:
         pytest.skip("pydantic's core has no wheel for this PyPy")
     body, key = PROGRAMS[name]
     size, every = size_and_period(interpreter)

@@ -265,6 +265,12 @@ with ThreadPoolExecutor(1) as pool:
     pool.submit(make, "[no label]").result()
     with nthbyte.label(work="second"):
         pool.submit(make, "second").result()
+
+    async def main(work):
+        await asyncio.get_running_loop().run_in_executor(pool, make, work)
+    with nthbyte.label(work="third"):
+        asyncio.run(main("third"))
+    asyncio.run(main("[no label]"))
 """
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.replace("SIZE", str(SIZE)) + body)

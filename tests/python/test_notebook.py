@@ -97,6 +97,21 @@ def test_what_variables_share_belongs_to_none_of_them() -> None:
     assert found["module"].alone == 0
 
 
+class Frame:
+    """Answers with the size of all that is inside, as those of pandas do."""
+
+    def __init__(self) -> None:
+        self.data = bytes(50_000)
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + len(self.data)
+
+
+def test_what_is_inside_counts_once() -> None:
+    [found] = holdings({"frame": Frame()})[0]
+    assert 50_000 < found.alone < 51_000
+
+
 def test_a_page_stays_inside_of_its_frame() -> None:
     page = Page('<script>"&</script>', 300)._repr_html_()
     assert page.startswith('<iframe srcdoc="&lt;script&gt;&quot;&amp;&lt;/script&gt;" style=')
