@@ -106,7 +106,6 @@ SITUATIONS = {
         "ts = [threading.Thread(target=f, args=(i,)) for i in range(500)]\n"
         "[t.start() for t in ts]; [t.join() for t in ts]; print('end')"
     ),
-    "C code with the GIL": "print(sum(range(80_000_000)))",
     "forks": (
         "import os, time; e = time.time() + 2; bad = 0\n"
         "while time.time() < e:\n p = os.fork()\n if not p: os._exit(7)\n"

@@ -206,7 +206,7 @@ impl Attach {
     fn end(&self, see: &str) -> Result<()> {
         match self.way.ask(self.pid, &Request::new("end")?) {
             Ok(line) => say!("nthbyte: {}", line.join(" ")),
-            Err(_) if watch::is_gone(self.pid) => {
+            Err(_) if watch::ends(self.pid) => {
                 say!("nthbyte: process {} has ended; {see}", self.pid);
             }
             Err(error) => bail!(
@@ -232,7 +232,7 @@ impl Attach {
             match self.way.ask_with(self.pid, &end, &private.package) {
                 Ok(lines) => line = Some(lines.join(" ")),
                 // The profile is whole up to its last second.
-                Err(_) if watch::is_gone(self.pid) => {}
+                Err(_) if watch::ends(self.pid) => {}
                 Err(error) => return Err(error),
             }
         }

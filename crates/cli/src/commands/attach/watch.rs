@@ -15,6 +15,9 @@ const STEP: Duration = Duration::from_millis(200);
 /// The looks in a row at which the profile is not open any more, before the recording has ended.
 const LOOKS: u32 = 5;
 
+/// How long the end of a process may take, after it could not be asked.
+const LONGEST_END: Duration = Duration::from_secs(2);
+
 /// Why a recording ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -112,6 +115,18 @@ fn any(signals: &mut [Signal]) -> impl Future<Output = ()> {
 /// Whether a process has ended.
 pub fn is_gone(pid: u32) -> bool {
     matches!(nthbyte_attach::state(pid), None | Some('Z' | 'X'))
+}
+
+/// Whether a process ends within a moment: one that is about to has no memory any more, and is still there.
+pub fn ends(pid: u32) -> bool {
+    let end = Instant::now() + LONGEST_END;
+    while !is_gone(pid) {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(STEP / 10);
+    }
+    true
 }
 
 /// Whether a process has a file open; also if it may not be looked at.
