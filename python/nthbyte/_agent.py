@@ -273,6 +273,10 @@ class Agent:
         problem: str | None = self._native.snapshot(force)
         return problem
 
+    def snapshot_at_signal(self) -> None:
+        """Takes a snapshot because a signal has asked for it, if one is possible."""
+        self._native.snapshot_at_signal()
+
     def snapshot_seconds(self) -> float:
         """The CPU time of the processes that have taken snapshots: the kernel counts it as that of ended children."""
         return int(self._native.snapshot_nanos()) / 1e9

@@ -34,6 +34,10 @@ class Config(TypedDict):
     """``thp``, ``hugetlb`` or ``off``."""
     holders: str
     """Whether snapshots of who holds what are taken: ``auto``, ``always`` or ``never``."""
+    snapshot_every: float | None
+    """The seconds between two of them; None if there are none at a fixed interval."""
+    snapshot_signal: int | None
+    """The signal at which one is taken, too. The agent does not read it."""
     no_names: bool
     """Whether they leave out the keys of dictionaries."""
     command: list[str]

@@ -67,6 +67,22 @@ def parse_signal(text: str) -> int:
     return number
 
 
+def parse_snapshot(text: str) -> float | str:
+    """Returns when snapshots are taken: seconds between two of them, or the name of a signal.
+
+    Raises ValueError, with one line for the user, if ``text`` is neither.
+    """
+    if not text[:1].isdigit():
+        try:
+            parse_signal(text)
+        except ValueError:
+            raise ValueError(
+                f"--snapshot takes a time or a signal, not {text!r}: write 60s, or USR2, for example"
+            ) from None
+        return text
+    return parse_seconds(text)
+
+
 class Option:
     """One option."""
 
@@ -166,6 +182,19 @@ def _time_samples(value: Any) -> int | None:
     return _number("--cpu", 1, 10_000, "from 1 to 10000")(value)
 
 
+def _snapshot(value: Any) -> float | int:
+    """Returns seconds as a float, and the number of a signal as an int."""
+    if isinstance(value, str):
+        value = parse_snapshot(value)
+        if isinstance(value, str):
+            return parse_signal(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"--snapshot is a number of seconds, 60s, or the name of a signal, not {value!r}")
+    if value < 1:
+        raise ValueError(f"--snapshot {value:g}s is too often: take 1s or more")
+    return float(value)
+
+
 def _huge_pages(value: Any) -> Any:
     if value not in HUGE_PAGES:
         raise ValueError(f"--huge-pages is thp, hugetlb or off, not {value!r}")
@@ -251,8 +280,8 @@ OPTIONS = (
     ),
     Option(
         "holders",
-        "look at who holds what is alive, in a copy of the process at the end and at nthbyte.snapshot(). It is done "
-        "where 1 % of the program's CPU time pays for it; --holders does it whatever it costs, and --no-holders never",
+        "look at who holds what is alive, in a copy of the process: at the end, at new peaks of memory and at "
+        "nthbyte.snapshot(). It is done where 1 % of the program's CPU time pays for it; --holders does it whatever it costs, and --no-holders never",
         check=_switch("--holders"),
         interpreters=("cpython",),
         has_opposite=True,
@@ -262,6 +291,14 @@ OPTIONS = (
         "leave the keys of dictionaries, which are the program's data, out of what --holders records",
         default=True,
         check=_switch("--no-names"),
+        interpreters=("cpython",),
+    ),
+    Option(
+        "snapshot",
+        "look at who holds what every TIME, too, such as 60s, or whenever the signal NAME comes, such as USR2",
+        placeholder="TIME|NAME",
+        read=parse_snapshot,
+        check=_snapshot,
         interpreters=("cpython",),
     ),
     Option(
@@ -334,6 +371,8 @@ def check(values: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"--every auto and {other} exclude each other: the period depends on the program's speed; give a size"
         )
+    if checked["snapshot"] is not None and checked["holders"] is False:
+        raise ValueError("--snapshot and --no-holders exclude each other: leave one out")
     if checked["native_frames"] and checked["native"] is False:
         raise ValueError("--native-frames and --no-native exclude each other: leave one out")
     return checked

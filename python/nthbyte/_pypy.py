@@ -149,6 +149,9 @@ class PyPyAgent(Agent):
         """See :meth:`Agent.snapshot`."""
         raise Error(f"there are no snapshots on {interpreter()}: they work on CPython only")
 
+    def snapshot_at_signal(self) -> None:
+        """See :meth:`Agent.snapshot_at_signal`: there are no snapshots, so nobody has asked."""
+
     def snapshot_seconds(self) -> float:
         """See :meth:`Agent.snapshot_seconds`."""
         return 0.0

@@ -74,6 +74,7 @@ def start(
     huge_pages: str = "thp",
     holders: bool | None = None,
     names: bool = True,
+    snapshot: float | str | None = None,
 ) -> None:
     """Starts recording the allocations of all threads of this process into the file ``output``.
 
@@ -93,9 +94,11 @@ def start(
     native_frames: the same, with the frames of C, C++ and Rust code in the stacks of native memory and of time samples.
         CPython only.
     huge_pages: memory pages of the object heap: ``"thp"``, ``"hugetlb"`` or ``"off"``. CPython only.
-    holders: whether to look at who holds what is alive, in a copy of the process, when the recording ends and at
-        :func:`snapshot`. By default it is done where 1 % of the program's CPU time pays for it. CPython only.
+    holders: whether to look at who holds what is alive, in a copy of the process, when the recording ends, at new peaks
+        of memory, and at :func:`snapshot`. By default it is done where 1 % of the program's CPU time pays for it.
+        CPython only.
     names: whether what ``holders`` records has the keys of dictionaries, which are the program's data. CPython only.
+    snapshot: look at who holds what every so many seconds, too; or whenever a signal comes, as ``"USR2"``. CPython only.
 
     The session ends with :func:`stop`, or when the process exits. One thread may start it and another
     may stop it. Each process that this one forks writes a profile of its own, with the process's number
@@ -105,7 +108,7 @@ def start(
     missing where no recording runs. Raises Error if the file cannot be written, if this interpreter is not
     supported, or if a signal handler calls it while a session is being started or stopped.
     """
-    arguments = _arguments(force, every, fixed, seed, cpu, native, native_frames, huge_pages, holders, names)
+    arguments = _arguments(force, every, fixed, seed, cpu, native, native_frames, huge_pages, holders, names, snapshot)
     part = _begin_and_warn(output, _configure(output, arguments), force)
     if part is not None:
         _started.append(part)
@@ -262,9 +265,10 @@ class Profiler:
         huge_pages: str = "thp",
         holders: bool | None = None,
         names: bool = True,
+        snapshot: float | str | None = None,
     ):
         arguments = _arguments(
-            force, every, fixed, seed, cpu, native, native_frames, huge_pages, holders, names
+            force, every, fixed, seed, cpu, native, native_frames, huge_pages, holders, names, snapshot
         )
         self._output = output
         self._config = _configure(output, arguments)
@@ -306,6 +310,7 @@ def _arguments(
     huge_pages: str,
     holders: bool | None,
     names: bool,
+    snapshot: float | str | None,
 ) -> dict[str, Any]:
     """Returns the arguments of ``start`` and ``Profiler`` by name."""
     return {
@@ -319,6 +324,7 @@ def _arguments(
         "huge_pages": huge_pages,
         "holders": holders,
         "names": names,
+        "snapshot": snapshot,
     }
 
 
@@ -378,6 +384,8 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
         "huge_pages": checked["huge_pages"],
         "holders": {None: "auto", True: "always", False: "never"}[checked["holders"]],
         "no_names": not checked["names"],
+        "snapshot_every": every if isinstance(every := checked["snapshot"], float) else None,
+        "snapshot_signal": signal if isinstance(signal := checked["snapshot"], int) else None,
         "command": kept_command(sys.argv if command is None else command),
         "executable": as_text(sys.executable or ""),
         "interpreter": interpreter(),
@@ -419,6 +427,8 @@ def begin(
         config = {**config, "output": path}
         has_begun = False
         try:
+            if config["snapshot_signal"] is not None:
+                _take_snapshots_at(config["snapshot_signal"])
             # Children, which get `_running`, print no line.
             line = at_signal(path) if at_signal is not None else None
             agent.start({**_with_native(config), "line_at_signal": line, "claimed": True})
@@ -438,6 +448,22 @@ def begin(
             follow(lambda: _running if _follows else None)
         _at_exit = at_exit or end_quietly
         return path
+
+
+def _take_snapshots_at(number: int) -> None:
+    """Takes a snapshot whenever a signal comes. Raises Error if that is not possible."""
+    import _signal  # type: ignore[import-not-found]
+
+    try:
+        _signal.signal(number, _on_snapshot_signal)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise Error(f"the signal {number} cannot be handled ({reason}); take USR2, for example") from None
+
+
+def _on_snapshot_signal(signal: int, frame: Any) -> None:
+    if _running is not None:
+        load().snapshot_at_signal()
 
 
 def export() -> None:

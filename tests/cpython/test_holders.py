@@ -20,7 +20,7 @@ LINKS = ("?", ".{}", "[{}]", "[{}]", "local {}", "closure {}", None, "class", No
 
 # What the program below holds, in bytes of its texts, by who holds it.
 SERVICE = """
-import asyncio, collections, functools, gc, logging, threading, nthbyte
+import asyncio, collections, functools, gc, logging, threading, weakref, nthbyte
 
 def text(size, i):
     return ("%08d" % i) * (size // 8)
@@ -108,6 +108,27 @@ ready, go = threading.Event(), threading.Event()
 threading.Thread(target=thread, name="worker").start()
 ready.wait()
 
+class Any: pass
+inline, split, combined = Any(), Any(), Any()
+inline.values = [text(480, i) for i in range(1000)]
+split.values = [text(480, i) for i in range(1000)]
+vars(split)["more"] = 1
+combined.__dict__ = {3 * "x": 1, "values": [text(480, i) for i in range(1000)]}
+
+class Slots:
+    __slots__ = ("values",)
+slots = Slots()
+slots.values = [text(480, i) for i in range(1000)]
+
+local = threading.local()
+local.buffer = [text(480, i) for i in range(1000)]
+
+# What is weak holds nothing.
+class Big(list): pass
+strong = [Big(text(480, 10 * i + k) for k in range(10)) for i in range(100)]
+weak = weakref.WeakValueDictionary(enumerate(strong))
+refs = [weakref.ref(big) for big in strong]
+
 async def waits(event, i):
     state = [text(400, i + k) for k in range(4)]
     await event.wait()
@@ -138,6 +159,11 @@ HELD = {
     ".generator local buffer": (470, 700),
     ".config.rows": (470, 700),
     "thread call local scratch": (470, 700),
+    ".inline.values": (470, 700),
+    ".split.values": (470, 700),
+    ".combined.values": (470, 700),
+    ".slots.values": (470, 700),
+    ".strong": (470, 700),
 }
 
 
@@ -249,7 +275,8 @@ def test_keys_are_left_out_if_the_user_wants_that(cpython: Interpreter, tmp_path
         cpython.nthbyte(
             "run", "--holders", *options, "-f", "-o", "a.nthb", "-c", program, folder=tmp_path
         ).ok()
-        (found,) = snapshots(tmp_path / "a.nthb")
+        # On a slow machine there is one of a new peak, too.
+        found = snapshots(tmp_path / "a.nthb")[-1]
         assert (found.reason, found.outcome) == ("0", "complete")
         assert max(found.held[1:]) > 2 << 20
         # The name of a variable is no data.
@@ -266,6 +293,60 @@ def test_by_default_it_is_taken_where_the_program_has_paid_for_it(
     assert found.outcome == "none" and "1 % of what the program has used" in found.why
     cpython.nthbyte("run", "--no-holders", "-o", "b.nthb", "-c", program, folder=tmp_path).ok()
     assert snapshots(tmp_path / "b.nthb") == []
+
+
+# `counted` are the seconds of the processes that took snapshots, once they have ended.
+WAITS = """
+import threading
+from nthbyte._agent import load
+counted = load().snapshot_seconds
+
+def work():
+    seen = {counted()}
+    while len(seen) < 3:
+        cycle = []
+        cycle.append([cycle, "%9d" % len(seen)])
+        seen.add(counted())
+
+# The main thread waits all the time: nothing runs in it.
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+
+PEAKS = """
+import gc, os, signal
+from nthbyte._agent import load
+counted = load().snapshot_seconds
+gc.disable()
+kept = ["%9d" % number for number in range(100_000)]
+def until_more_than(seconds):
+    while counted() <= seconds:
+        ["%9d" % number for number in range(1000)]
+    return counted()
+seconds = until_more_than(0)
+os.kill(os.getpid(), signal.SIGUSR2)
+until_more_than(seconds)
+"""
+
+
+def test_it_is_taken_at_an_interval_also_while_the_main_thread_waits(
+    cpython: Interpreter, tmp_path: Path
+) -> None:
+    options = ("run", "--holders", "--snapshot", "1s", "-o", "a.nthb")
+    cpython.nthbyte(*options, "-c", WAITS, folder=tmp_path).ok()
+    reasons = [found.reason for found in snapshots(tmp_path / "a.nthb")]
+    assert "4" in reasons and reasons[-1] == "0"
+
+
+def test_it_is_taken_at_a_new_peak_and_at_a_signal(cpython: Interpreter, tmp_path: Path) -> None:
+    options = ("run", "--holders", "--snapshot", "USR2", "-o", "a.nthb")
+    cpython.nthbyte(*options, "-c", PEAKS, folder=tmp_path).ok()
+    found = snapshots(tmp_path / "a.nthb")
+    assert [one.reason for one in found if one.reason != "1"] == ["3", "0"]
+    assert found[0].reason == "1" and ".kept" in found[0].amounts()
+    of_peak = json.loads(report("holders", "--json", "--at", "peak", "a.nthb", folder=tmp_path).ok().out)
+    assert of_peak["holders"][0]["holder"] == "kept"
 
 
 CRASHES = """

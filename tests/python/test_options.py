@@ -139,7 +139,14 @@ def test_what_is_repeatable_does_not_follow_the_program(
 
 def test_options_of_other_interpreters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, object] = {option.name: option.default for option in ARGUMENTS}
-    other = {"fixed": True, "native_frames": True, "huge_pages": "off", "holders": True, "names": False}
+    other = {
+        "fixed": True,
+        "native_frames": True,
+        "huge_pages": "off",
+        "holders": True,
+        "names": False,
+        "snapshot": 60,
+    }
     for name in ("cpython", "pypy"):
         monkeypatch.setattr(_options.sys.implementation, "name", name)
         for option in ARGUMENTS:
@@ -159,6 +166,10 @@ def test_options_of_other_interpreters_are_refused(monkeypatch: pytest.MonkeyPat
         {"native": "no"},
         {"native": 1},
         {"native_frames": 1},
+        {"snapshot": 0.5},
+        {"snapshot": "SOON"},
+        {"snapshot": "KILL"},
+        {"snapshot": True},
     ],
 )
 def test_wrong_values(wrong: dict[str, object]) -> None:
@@ -214,6 +225,8 @@ def test_true_means_the_usual_number() -> None:
         {"huge_pages": "large"},
         {"native": False, "native_frames": True},
         {"every": "auto", "seed": 3},
+        {"snapshot": "SOON"},
+        {"snapshot": 60, "holders": False},
     ],
     ids=str,
 )

@@ -128,6 +128,11 @@ export class Palette {
     return this.#ofOwner[this.#ofFunction[tree.id[owner]!]!]!;
   }
 
+  /** The rank of a function among `labels`. */
+  functionRank(of: number): number {
+    return this.#ofOwner[this.#ofFunction[of]!]!;
+  }
+
   /** By node, its rank among `labels`. */
   ranks(tree: Tree): Uint8Array {
     return remembered(this.#ranks, tree, (node) => this.rank(tree, node));
@@ -169,6 +174,19 @@ export class Palette {
     if (rank === last - 3) return theme === "light" ? "oklch(0.87 0.035 170)" : "oklch(0.42 0.035 170)";
     return hue(theme, HUES[rank - 2]!, lighter);
   }
+}
+
+/** The colours of types by rank; the last one is that of all others. */
+function typeColours({ typeLabels }: Palette, theme: Theme): string[] {
+  const hues = [OWN_HUE, STANDARD_HUE, ...HUES].map((degrees) => hue(theme, degrees));
+  return typeLabels.map((_, rank) => (rank === typeLabels.length - 1 ? grey(theme) : hues[rank]!));
+}
+
+/** The colour of something that is no node: of a function's package, of a type, or of what is alive. */
+export function colourOf(by: ColourBy, palette: Palette, of: { function: number | null; type: number | null }, theme: Theme): string {
+  if (by === "fate") return fateColours(theme)[3]!;
+  if (by === "type") return of.type === null ? grey(theme) : typeColours(palette, theme)[palette.typeRank[of.type]!]!;
+  return of.function === null ? grey(theme) : palette.colour(theme, palette.functionRank(of.function));
 }
 
 function remembered(all: WeakMap<Tree, Uint8Array>, tree: Tree, rank: (node: number) => number): Uint8Array {
@@ -276,9 +294,7 @@ function byPackage(palette: Palette, tree: Tree, whole: View, theme: Theme): Col
 
 function byType(palette: Palette, shown: View, whole: View, theme: Theme): Colouring {
   const { typeLabels } = palette;
-  const hues = [OWN_HUE, STANDARD_HUE, ...HUES].map((degrees) => hue(theme, degrees));
-  const rest = typeLabels.length - 1;
-  const colours = typeLabels.map((_, rank) => (rank === rest ? grey(theme) : hues[rank]!));
+  const colours = typeColours(palette, theme);
   const sums = shares(whole, typeLabels.length, palette.typeRanks(whole.tree));
   const { tree } = shown;
   const ranks = palette.typeRanks(tree);

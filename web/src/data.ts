@@ -1,5 +1,6 @@
 // Reads the profile's data. docs/flamegraph.md describes them, and crates/report/src/flamegraph writes them.
 
+import type { Held } from "./held.ts";
 import type { Moments } from "./interval.ts";
 import { MomentColumns } from "./moments.ts";
 
@@ -68,7 +69,7 @@ export interface MemoryMoment {
   rows: MemoryRow[];
   holders?: {
     free: number;
-    holders: { place: { function: string; file: string; line: number }; free: Interval; live: Interval }[];
+    holders: { place: { function: string; file: string; line: number }; free: Interval; live: Interval; held_by: { holder: string; what: string; share: number } | null }[];
   };
   notes: string[];
 }
@@ -134,6 +135,8 @@ export interface Groups {
 export interface Header {
   version: number;
   meta: Meta;
+  /** Who holds what was alive, where a snapshot says it. */
+  held?: Held;
   duration: number;
   complete: boolean;
   allocated: number | null;

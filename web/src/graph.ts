@@ -2,7 +2,7 @@
 
 import { type Folding, type Place, type Rows, chainNodes, layout, placeAt } from "./layout.ts";
 import { type Boxes, type Extent, ROW, begin, drawBox, inkOf, outline } from "./paint.ts";
-import type { Totals } from "./totals.ts";
+import type { Sums } from "./totals.ts";
 
 const ZOOM_MILLISECONDS = 220;
 
@@ -10,7 +10,7 @@ export type Orientation = "flame" | "icicle";
 
 /** What the graph shows. */
 export interface Scene extends Boxes {
-  totals: Totals;
+  totals: { shown: Pick<Sums, "estimate"> };
   orientation: Orientation;
   folding: Folding;
 }

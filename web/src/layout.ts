@@ -54,7 +54,7 @@ interface Item {
 }
 
 /** Lays out the tree zoomed to a node: its callers, the node, and what it called. */
-export function layout(tree: Tree, sums: Sums, focus: number, width: number, folding: Folding): Rows {
+export function layout(tree: Tree, sums: Pick<Sums, "estimate">, focus: number, width: number, folding: Folding): Rows {
   const { estimate } = sums;
   const whole = estimate[focus]!;
   const rows: Rows = callersOf(tree, focus, folding).map((item, row) => [

@@ -7,6 +7,7 @@ import { Finder, type Searched } from "./finder.ts";
 import { clipped, percent, seconds, visible } from "./format.ts";
 import { type By, type Only, byOptions, firstBy, narrowed, valueNames } from "./groups.ts";
 import { Graph, type Orientation } from "./graph.ts";
+import { HeldCard } from "./held.ts";
 import { type Place, chainNodes } from "./layout.ts";
 import { swatchItem } from "./legend.ts";
 import { describeMemory } from "./memory.ts";
@@ -88,6 +89,7 @@ class Page {
   #opened = new Set<number>();
   #found: Found | null = null;
   readonly #memory: (time: number | null) => void;
+  readonly #held: HeldCard | null;
   #pending = 0;
   #resting = 0;
 
@@ -189,6 +191,9 @@ class Page {
     });
     this.#listen();
     this.#memory = describeMemory(header.memory);
+    this.#held = header.held
+      ? new HeldCard(data, header.held, this.#palette, { allocatedBy: (name) => this.#searchFor(name, true) })
+      : null;
     describeSession(data);
     this.#recount();
   }
@@ -449,6 +454,7 @@ class Page {
       focus,
     );
     byId("legend").replaceChildren(...colours.legend.map(swatchItem));
+    this.#held?.coloured(this.#colour.value, this.#theme);
     this.#summarise();
   }
 
@@ -491,8 +497,16 @@ class Page {
       parts.push(where);
     }
     byId("summary").replaceChildren(...parts);
+    this.#sayHeld(tree.what[focus] === What.Frame ? tree.id[focus]! : null);
     this.#finder.say(this.#searchable());
     if (document.activeElement !== byId("graph")) this.#say(focus, 0);
+  }
+
+  /** Says who holds what a function allocated. */
+  #sayHeld(id: number | null): void {
+    const { functions, files } = this.data.header;
+    if (id === null) this.#held?.allocatedBy(null, "");
+    else this.#held?.allocatedBy(functions.name[id]!, files[functions.file[id]!]!);
   }
 
   #showTable(): void {
@@ -541,8 +555,9 @@ class Page {
     return { tree: this.#shown.tree, sums: this.#shown.totals.shown, found: this.#found, texts: this.#texts };
   }
 
-  #searchFor(text: string): void {
-    this.#finder.text = text === this.#finder.text ? "" : text;
+  /** Searches for a text, or no more if it is what is searched for, unless that `stays`. */
+  #searchFor(text: string, stays = false): void {
+    this.#finder.text = text === this.#finder.text && !stays ? "" : text;
     this.#searched();
   }
 

@@ -127,9 +127,9 @@ function sentences(moment: MemoryMoment): string[] {
   if (holders && holders.free >= WORTH_NAMING * moment.rss) {
     const named = holders.holders.filter(({ free }) => free.estimate >= WORTH_NAMING * moment.rss).slice(0, 5);
     sentences.push(`${bytes(holders.free)} of free blocks are in pages that live blocks hold${named.length > 0 ? ". Held by what survives of:" : "."}`);
-    for (const { place, free, live } of named) {
+    for (const { place, free, live, held_by: held } of named) {
       const at = place.line > 0 ? `${place.file}:${place.line}` : place.file;
-      sentences.push(`${clipped(visible(`${place.function} ${at}`), 200)}: ${bytes(free.estimate)} (${bytes(free.low)} – ${bytes(free.high)}), by ${bytes(live.estimate)} live`);
+      sentences.push(`${clipped(visible(`${place.function} ${at}`), 200)}: ${bytes(free.estimate)} (${bytes(free.low)} – ${bytes(free.high)}), by ${bytes(live.estimate)} live${held ? `, held by ${clipped(visible(held.holder), 200)}` : ""}`);
     }
   }
   if (moment.swapped > 0) sentences.push(`${bytes(moment.swapped)} more were swapped out.`);

@@ -4,10 +4,10 @@
 //! use it. [`Gil::agent`] is the only access; it borrows the token, so no Python code runs meanwhile.
 
 use std::cell::{Cell, UnsafeCell};
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 
 use nthbyte_heap::{Heap, HugePages, NOT_INTERESTED, Observer, Sample};
@@ -17,6 +17,7 @@ use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, SamplePoints};
 use nthbyte_session::config::Holders;
+use nthbyte_session::snapshots::due;
 use nthbyte_session::{Config, Mark, Outcome, RUNNING_ALREADY, Session, native, record_waiting};
 
 use crate::api::Gil;
@@ -35,6 +36,9 @@ static AGENT: AtomicPtr<AgentCell> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Whether CPython has been finalized since the patches were installed.
 static IS_FINALIZED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the interpreter was asked to call [`pending`].
+static IS_ASKED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn finalized() {
     IS_FINALIZED.store(true, Release);
@@ -176,6 +180,38 @@ pub fn snapshot(gil: &mut Gil, reason: Reason, whatever: bool) -> Result<(), Str
     unsafe { holders::take(gil, &asked) }
 }
 
+/// Takes the snapshot that is due, if one is. Called where Python code may run.
+pub fn snapshot_that_is_due(gil: &mut Gil) {
+    let is_wanted = |agent: AgentRef<'_>| agent.holders.0 != Holders::Never;
+    if let Some(reason) = due::take_due()
+        && gil.agent().is_some_and(is_wanted)
+    {
+        // If there is none, the profile says why.
+        let _ = snapshot(gil, reason, false);
+    }
+}
+
+/// What the interpreter calls in its main thread, at the next point at which Python code may run.
+extern "C" fn pending(_: *mut c_void) -> c_int {
+    IS_ASKED.store(false, Release);
+    if let Some(mut gil) = gil() {
+        nthbyte_session::guarded(|| snapshot_that_is_due(&mut gil));
+    }
+    0
+}
+
+/// Asks the interpreter to call [`pending`], if a snapshot is due: this is inside of an allocation.
+fn ask_for_snapshot(gil: &Gil) {
+    if due::is_due() && !IS_ASKED.swap(true, AcqRel) {
+        // SAFETY: the GIL is held, and the function is never unloaded. It takes a lock that is held for some instructions, and
+        // allocates nothing.
+        let full = unsafe { (gil.api().Py_AddPendingCall)(pending, std::ptr::null_mut()) };
+        if full != 0 {
+            IS_ASKED.store(false, Release);
+        }
+    }
+}
+
 /// Ends the session. `None` if no session is running.
 pub fn stop(gil: &mut Gil) -> Option<Outcome> {
     refuse_sub_interpreters(gil).ok()?;
@@ -297,6 +333,8 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
 
 /// Continues a session in the child of a fork: its sample points differ from those of its parent and of other children.
 pub fn forked(gil: &mut Gil) {
+    // The calls that wait are the parent's.
+    IS_ASKED.store(false, Release);
     if let Some(cell) = cell() {
         // The parent counts them itself.
         cell.missed.set(0);
@@ -376,6 +414,7 @@ unsafe extern "C" fn sampled(_: *mut c_void, sample: &Sample) -> u32 {
     let Some(mut gil) = gil() else {
         return NOT_INTERESTED;
     };
+    ask_for_snapshot(&gil);
     let token = guarded(&mut gil, None, |agent| Some(agent.tracker.sampled(sample)));
     token.unwrap_or_else(|| {
         if let Some(cell) = cell() {
@@ -433,5 +472,7 @@ const GC_HANDLERS: gc_callbacks::Handlers = gc_callbacks::Handlers {
                 .tracker
                 .after_collection(before, generation, freed_objects);
         });
+        // The main thread may wait for something, and run no pending calls.
+        nthbyte_session::guarded(|| snapshot_that_is_due(gil));
     },
 };

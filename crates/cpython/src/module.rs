@@ -63,6 +63,7 @@ extern "C" fn PyInit__native() -> *mut PyObject {
         method(c"mark", mark, METH_NOARGS),
         method(c"flush", flush, METH_NOARGS),
         method(c"snapshot", snapshot, METH_O),
+        method(c"snapshot_at_signal", snapshot_at_signal, METH_NOARGS),
         method(c"snapshot_nanos", snapshot_nanos, METH_NOARGS),
         method(c"forked", forked, METH_NOARGS),
         method(c"has_profile", has_profile, METH_NOARGS),
@@ -257,6 +258,13 @@ unsafe extern "C" fn snapshot(_module: *mut PyObject, whatever: *mut PyObject) -
         // SAFETY: CPython calls this with a live object.
         let whatever = unsafe { gil.object(whatever) }.is_some_and(|given| given.is_true());
         agent::snapshot(gil, Reason::Call, whatever).err()
+    })
+}
+
+/// `snapshot_at_signal() -> str | None`: the same, because a signal has asked for it.
+unsafe extern "C" fn snapshot_at_signal(_: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    answer(Some("nthbyte failed; please report it"), |gil| {
+        agent::snapshot(gil, Reason::Signal, false).err()
     })
 }
 

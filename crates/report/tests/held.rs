@@ -11,14 +11,19 @@ use nthbyte_report::leaks::Verdict;
 const THREAD: u64 = 4711;
 
 /// A node: its parent, its dominator, its kind and name, how the parent refers to it, and its length.
-type Of<'a> = (u32, u32, Kind, &'a str, Link, &'a str, Option<u32>);
+pub type Of<'a> = (u32, u32, Kind, &'a str, Link, &'a str, Option<u32>);
 
-/// A snapshot at a part of the run. `last`: a node that holds the samples of a function that live then.
-fn snapshot(profile: &Profile, at: f64, nodes: &[Of<'_>], last: u32, function: u32) -> Snapshot {
+/// A snapshot in which one node holds some samples.
+pub fn snapshot_of(
+    nodes: &[Of<'_>],
+    last: u32,
+    time: Nanos,
+    samples: impl Iterator<Item = SampleId>,
+) -> Snapshot {
     let mut names = Interner::default();
     let mut taken = Snapshot {
         period: 1000,
-        ..Snapshot::empty(Nanos((at * MINUTE as f64) as u64), Reason::Interval)
+        ..Snapshot::empty(time, Reason::Interval)
     };
     for &(parent, dominator, kind, name, link, reference, len) in nodes {
         taken.nodes.push(Node {
@@ -34,22 +39,28 @@ fn snapshot(profile: &Profile, at: f64, nodes: &[Of<'_>], last: u32, function: u
         });
     }
     let what = names.intern("bytes");
-    for (number, sample) in (0..).zip(profile.samples.iter()) {
-        let is_there = sample.time <= taken.time && sample.freed.is_none_or(|at| at > taken.time);
-        let leaf = profile.frames[profile.stacks[sample.stack.index()].frame as usize];
-        if is_there && leaf.function == function {
-            taken.samples.push(Held {
-                by: Holder::Node(last),
-                what,
-                size: 2000,
-                is_drawn: true,
-                counts: true,
-                recorded: Some(SampleId(number)),
-            });
-        }
-    }
+    taken.samples.extend(samples.map(|sample| Held {
+        by: Holder::Node(last),
+        what,
+        size: 2000,
+        is_drawn: true,
+        counts: true,
+        recorded: Some(sample),
+    }));
     taken.texts = names.finish();
     taken
+}
+
+/// A snapshot at a part of the run. `last`: a node that holds the samples of a function that live then.
+fn snapshot(profile: &Profile, at: f64, nodes: &[Of<'_>], last: u32, function: u32) -> Snapshot {
+    let time = Nanos((at * MINUTE as f64) as u64);
+    let samples = (0..).map(SampleId).zip(profile.samples.iter());
+    let of_function = samples.filter(|(_, sample)| {
+        let is_there = sample.time <= time && sample.freed.is_none_or(|at| at > time);
+        let leaf = profile.frames[profile.stacks[sample.stack.index()].frame as usize];
+        is_there && leaf.function == function
+    });
+    snapshot_of(nodes, last, time, of_function.map(|(id, _)| id))
 }
 
 /// Function 0 allocates what dies, and function 1 what is kept. All of it in one thread, and in calls of `main`, if there is one.

@@ -6,7 +6,9 @@ use nthbyte_profile::holders::{
 };
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Meta, Profile};
-use nthbyte_report::{At, Holders, HoldersError};
+use nthbyte_report::diff::{Measure, Options};
+use nthbyte_report::holders::{Naming, add_track, as_profile};
+use nthbyte_report::{Aggregate, At, By, Diff, Holders, HoldersError, Summary};
 
 /// Nodes by name: parent, dominator, kind, link, reference, length.
 struct Graph {
@@ -206,8 +208,30 @@ fn a_profile_without_a_snapshot_says_why() {
         HoldersError::NotTaken(r"the disk is\nround".to_owned())
     );
     let profile = service().profile();
-    assert_eq!(error(&profile, Some(At::Peak)), HoldersError::NoPeak);
     assert!(Holders::of(&profile, Some(At::Time(Nanos(9)))).is_ok());
+}
+
+#[test]
+fn each_moment_has_its_snapshot() {
+    let mut profile = service().profile();
+    let end = profile.processes[0].snapshots[0].clone();
+    for (number, reason) in [(1, Reason::Peak), (2, Reason::Interval)] {
+        let mut other = end.clone();
+        (other.time, other.reason) = (Nanos(number * 1_000_000), reason);
+        if reason == Reason::Interval {
+            other.samples.truncate(100);
+        }
+        profile.processes[0].snapshots.push(other);
+    }
+    profile.processes[0].snapshots[0].samples.truncate(200);
+    let at = |at| {
+        let of = Holders::of(&profile, at).expect("a snapshot");
+        (of.at_nanos / 1_000_000, of.reason)
+    };
+    assert_eq!(at(None), (5, "end"));
+    assert_eq!(at(Some(At::End)), (5, "end"));
+    assert_eq!(at(Some(At::Peak)), (1, "peak"));
+    assert_eq!(at(Some(At::Time(Nanos(3_000_000)))), (2, "interval"));
 }
 
 /// A file may contain anything: a path or a tree of any length takes a bounded time.
@@ -238,4 +262,58 @@ fn paths_only_is_said() {
     graph.snapshot.outcome = Outcome::PathsOnly("there was no time".to_owned());
     let holders = Holders::of(&graph.profile(), None).expect("a snapshot");
     assert!(holders.notes[0].starts_with("there was no time: "));
+}
+
+#[test]
+fn a_snapshot_is_a_profile_with_holders_as_callers() {
+    let whole = service().profile();
+    let shown = Holders::of(&whole, None).expect("a snapshot");
+    let samples = as_profile(&whole, None, Naming::Path).expect("a snapshot");
+    let summary = Summary::of(&samples, By::Function);
+    let summary = serde_json::to_value(&summary).expect("plain data");
+    let of = |name: &str| {
+        let mut rows = summary["rows"].as_array().into_iter().flatten();
+        let row = rows.find(|row| row["name"] == name)?;
+        let bytes = row["total_bytes"]["estimate"].as_f64()?;
+        Some((bytes / WEIGHT).round())
+    };
+    // As the table has it: what each dominates, and all of what none does.
+    assert_eq!(of("cache dict"), Some(300.0));
+    assert_eq!(of("app.orm.models[*] Model"), Some(40.0));
+    assert_eq!(of("garbage not yet collected"), Some(20.0));
+    assert_eq!(of("no holder found"), Some(10.0));
+    let all = Aggregate::of(&samples, nthbyte_report::selection::Moment::End);
+    let all = all.estimator.bytes(&all.all.all);
+    assert!((all.estimate - shown.alive.estimate).abs() < 1.0);
+    assert!((all.low - shown.alive.low).abs() < 0.01 * all.low);
+    // A track leaves the samples of the recording as they are.
+    let mut both = whole.clone();
+    add_track(&mut both, None, Naming::Short).expect("a snapshot");
+    assert_eq!(
+        both.samples.len(),
+        samples.samples.len() + whole.samples.len()
+    );
+    assert_eq!(both.threads.last().map(|of| &*of.name), Some("Held by"));
+}
+
+#[test]
+fn two_snapshots_are_compared_by_holder() {
+    let old = as_profile(&service().profile(), None, Naming::Path).expect("a snapshot");
+    let mut grown = service();
+    let cache = 3;
+    grown.hold(Holder::Node(cache), 300);
+    let new = as_profile(&grown.profile(), None, Naming::Path).expect("a snapshot");
+    let options = Options {
+        by: By::Function,
+        inclusive: true,
+        prefixes: Vec::new(),
+    };
+    let mut diff = Diff::of(&[old], &[new], &options);
+    diff.sort(Measure::Alive);
+    let row = diff.rows.iter().find(|row| row.name == "cache dict");
+    let change = &row.expect("the cache").changes[Measure::Alive];
+    assert_eq!((change.difference.estimate / WEIGHT).round(), 300.0);
+    assert!(change.difference.low > 0.0);
+    // The cache, and its module.
+    assert_eq!(diff.significant_rows, 2);
 }

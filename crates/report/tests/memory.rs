@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use nthbyte_profile::composition::{ArenaRun, Composition, Occupancy, Part};
 use nthbyte_profile::event::{Memory as Reading, Nanos, SampleId};
+use nthbyte_profile::holders::{Kind, Link};
 use nthbyte_profile::meta::{Method, READS_ARE_FORBIDDEN, SourceKind};
 use nthbyte_profile::model::{Lifetime, Profile};
 use nthbyte_profile::synthetic::Synthetic;
@@ -137,6 +138,7 @@ fn holders_fit_in_a_narrow_terminal() {
         free,
         live: Estimate::exact(123.0 * 1024.0),
         samples: 5,
+        held_by: None,
     };
     let (estimate, low, high) = (1_100_000.0, 987_000.0, 1_300_000.0);
     let wide = Estimate {
@@ -413,8 +415,28 @@ fn free_blocks_are_shared_out_among_survivors() {
     // The first survivor's arena is nearly empty. Half of the arenas were looked at.
     composition.occupancy = vec![of(7, 1000, 1000), of(8, 1, 2000)];
     profile.processes[0].compositions = vec![composition];
+    let cache = [
+        (0, 0, Kind::Module, "app", Link::Unknown, "", None),
+        (
+            1,
+            1,
+            Kind::Object,
+            "dict",
+            Link::Attribute,
+            "CACHE",
+            Some(9),
+        ),
+    ];
+    let snapshot = crate::held::snapshot_of(&cache, 2, time, alive.iter().copied());
+    profile.processes[0].snapshots = vec![snapshot];
     let memory = Memory::of(&profile, At::End).expect("there is one");
     let holders = memory.holders.expect("they are known");
+    let mut kept = holders.holders.iter().filter(|of| of.samples >= 3);
+    assert!(kept.all(|of| {
+        of.held_by
+            .as_ref()
+            .is_some_and(|by| by.holder == "app.CACHE")
+    }));
     let sum: f64 = holders.holders.iter().map(|of| of.free.estimate).sum();
     assert!(holders.holders.len() < 2 || holders.holders[0].free.estimate > 0.5 * sum);
     // Only the ten lines that hold most are named.

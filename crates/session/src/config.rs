@@ -1,10 +1,12 @@
 //! The settings of a session. The host's Python code passes them as a JSON text.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nthbyte_profile::{Distances, Meta, Method, Source, names};
 use nthbyte_sampling::Period;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use crate::pace::SHORTEST_NATIVE_PERIOD;
 
@@ -75,9 +77,22 @@ pub struct Config {
     /// Whether snapshots leave out the keys of dictionaries, which are the program's data.
     #[serde(default)]
     pub no_names: bool,
+    /// Between two snapshots at a fixed interval. Only the CPython agent reads it.
+    #[serde(default, deserialize_with = "seconds")]
+    pub snapshot_every: Option<Duration>,
+    /// The signal at which one is taken: the part in Python handles it.
+    #[serde(default)]
+    pub snapshot_signal: Option<i32>,
     /// Settings that only the PyPy agent uses.
     #[serde(default)]
     pub pypy: serde_json::Value,
+}
+
+/// A duration in seconds.
+fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    let seconds = Option::<f64>::deserialize(from)?;
+    let duration = seconds.map(Duration::try_from_secs_f64);
+    duration.transpose().map_err(D::Error::custom)
 }
 
 /// Whether snapshots of who holds what are taken.

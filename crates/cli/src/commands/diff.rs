@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use nthbyte_profile::Profile;
 use nthbyte_report::By;
 use nthbyte_report::diff::{Diff, Limit, Measure, Options, write_page};
+use nthbyte_report::holders::{self, Naming};
 
 use crate::json;
 use crate::output::{self, Output, say};
@@ -42,6 +43,9 @@ pub struct Arguments {
     /// What a row stands for: a function, line, file, type, process, or label:KEY, the value of a label.
     #[arg(long, value_name = "ROWS", value_parser = by::rows, default_value_t = By::Function)]
     by: By,
+    /// Compare who holds what is alive: the last snapshots of both sides, or with one profile, its first snapshot and its last one.
+    #[arg(long, conflicts_with_all = ["by", "total", "what", "flamegraph"])]
+    holders: bool,
     /// What to compare: it sorts the rows, and --fail-on checks it (default: bytes, or CPU time if there are no allocation samples).
     #[arg(long, value_enum, value_name = "WHAT")]
     what: Option<What>,
@@ -124,11 +128,23 @@ impl Arguments {
         let read = [paths_of(&old), paths_of(&new)].concat();
         let options = Options {
             by: self.by,
-            inclusive: self.total,
+            inclusive: self.total || self.holders,
             prefixes: self.strip_prefix.clone(),
             limits: self.fail_on.clone(),
         };
-        let (old, new) = (self.prepare(old)?, self.prepare(new)?);
+        let (mut old, mut new) = (self.prepare(old)?, self.prepare(new)?);
+        if self.holders {
+            let is_one = self.profiles.len() == 1 && self.new.is_empty();
+            for (profiles, is_first) in [(&mut old, is_one), (&mut new, false)] {
+                for profile in profiles {
+                    let at = match is_first {
+                        true => holders::first(profile),
+                        false => None,
+                    };
+                    *profile = holders::as_profile(profile, at, Naming::Path)?;
+                }
+            }
+        }
         if let By::Label(key) = options.by {
             let has_key = |profile: &&Profile| profile.label_keys().contains(&key.as_str());
             if let Some(last) = new.last()
@@ -138,7 +154,11 @@ impl Arguments {
             }
         }
         let mut diff = Diff::of(&old, &new, &options);
-        if let Some(what) = self.what.map(Measure::from) {
+        let what = match self.holders {
+            true => Some(Measure::Alive),
+            false => self.what.map(Measure::from),
+        };
+        if let Some(what) = what {
             if !diff.measures.contains(&what) {
                 bail!(
                     "{} cannot be compared: only one side has recorded it, or none",
@@ -232,6 +252,9 @@ impl Arguments {
     fn sides(&self) -> Result<(&[PathBuf], &[PathBuf])> {
         match (&self.profiles[..], &self.new[..]) {
             ([old, new], []) => Ok((std::slice::from_ref(old), std::slice::from_ref(new))),
+            ([one], []) if self.holders => {
+                Ok((std::slice::from_ref(one), std::slice::from_ref(one)))
+            }
             ([_], []) => Err(wrong_number(
                 "two profiles are needed: nthbyte diff OLD NEW",
             )),

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{Args, ValueEnum};
 use nthbyte_formats::{collapsed, firefox, pprof, speedscope};
+use nthbyte_report::holders::{self, Naming};
 
 use crate::output::Output;
 use crate::progress::Progress;
@@ -35,6 +36,10 @@ pub struct Arguments {
     /// pprof files labels, and speedscope files profiles.
     #[arg(long, value_name = "process|label:KEY", value_parser = by::apart)]
     by: Option<Apart>,
+    /// Write who holds what was alive, with holders in place of callers: of the snapshot of the end, or of --at. In a Firefox Profiler file it is
+    /// a track beside the others.
+    #[arg(long, conflicts_with = "by")]
+    holders: bool,
     #[command(flatten)]
     frames: FrameOptions,
     #[command(flatten)]
@@ -78,8 +83,14 @@ impl Arguments {
         let inputs = self.profiles.find()?;
         let output = Output::beside(self.profiles.first(), self.output, self.to.suffix());
         inputs.protect(&output, self.force)?;
+        let mut selection = self.selecting.selection();
+        // The moment is that of the snapshot; a file with both has all samples.
+        let at = match self.holders {
+            true => selection.at.take(),
+            false => None,
+        };
         let question = Question {
-            selection: Some(self.selecting.selection()),
+            selection: Some(selection),
             frames: self.frames.or(match self.to {
                 Format::Firefox => Frames::WithoutLauncher,
                 _ => Frames::All,
@@ -87,7 +98,12 @@ impl Arguments {
             by: self.by,
             ..Question::about(inputs)
         };
-        let profile = question.prepare()?.profile;
+        let mut profile = question.prepare()?.profile;
+        match (self.holders, self.to) {
+            (true, Format::Firefox) => holders::add_track(&mut profile, at, Naming::Short)?,
+            (true, _) => profile = holders::as_profile(&profile, at, Naming::Short)?,
+            (false, _) => {}
+        }
         let compressed = matches!(&output, Output::File(path)
             if path.extension().is_some_and(|end| end == "gz"));
         let options = firefox::Options {

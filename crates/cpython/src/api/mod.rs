@@ -165,6 +165,7 @@ api! {
         PyInterpreterState_Next: fn(*mut c_void) -> *mut c_void;
         PyType_GetSlot: fn(*mut PyObject, c_int) -> *mut c_void;
         Py_GetVersion: fn() -> *const c_char;
+        Py_AddPendingCall: fn(extern "C" fn(*mut c_void) -> c_int, *mut c_void) -> c_int;
         Py_AtExit: fn(extern "C" fn()) -> c_int;
     }
     python {

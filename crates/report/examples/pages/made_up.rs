@@ -5,6 +5,7 @@ use std::path::Path;
 use nthbyte_profile::Profile;
 use nthbyte_profile::composition::{ArenaRun, Composition, Occupancy, Part};
 use nthbyte_profile::event::{FrameKind, LabelSetId, Memory, Nanos, NodeId, SampleId, TypeId};
+use nthbyte_profile::holders::{Held, Holder, Interner, Kind, Link, Node, Reason, Snapshot};
 use nthbyte_profile::model::{
     Frame, Function, LabelSet, Lifetime, Sample, Samples, SamplingId, StackNode, TypeNames,
 };
@@ -242,6 +243,71 @@ pub fn leak(profile: Profile) -> Profile {
         };
         sample(&mut profile, (number, all), stack, 200, lifetime);
     }
+    profile
+}
+
+/// Adds a snapshot of the end: a cache holds what the first half of the threads allocated, and a list the rest.
+pub fn with_snapshot(mut profile: Profile) -> Profile {
+    const NODES: [(u32, Kind, &str, Link, &str, Option<u32>); 5] = [
+        (0, Kind::Module, "__main__", Link::Unknown, "", None),
+        (
+            1,
+            Kind::Object,
+            "dict",
+            Link::Attribute,
+            "cache",
+            Some(5000),
+        ),
+        (0, Kind::Module, "app.orm", Link::Unknown, "", None),
+        (
+            3,
+            Kind::Object,
+            "list",
+            Link::Attribute,
+            "models",
+            Some(300),
+        ),
+        (2, Kind::Object, "Session", Link::Key, "'first'", None),
+    ];
+    let mut names = Interner::default();
+    let mut snapshot = Snapshot {
+        period: 4096,
+        objects: 12_345,
+        ..Snapshot::empty(profile.end, Reason::End)
+    };
+    for (parent, kind, name, link, reference, len) in NODES {
+        snapshot.nodes.push(Node {
+            dominator: parent,
+            parent,
+            kind,
+            held_by_c: false,
+            name: names.intern(name),
+            link,
+            reference: names.intern(reference),
+            len,
+            chain: 1,
+        });
+    }
+    for (id, sample) in (0..).map(SampleId).zip(profile.samples.iter()) {
+        if sample.lifetime != Lifetime::StillLive {
+            continue;
+        }
+        let node = match (sample.thread.0 % 2, id.0 % 3) {
+            (0, 0) => 5,
+            (0, _) => 2,
+            _ => 4,
+        };
+        snapshot.samples.push(Held {
+            by: Holder::Node(node),
+            what: names.intern(&profile.types[sample.type_id.index()].name),
+            size: sample.shape.block.max(1),
+            is_drawn: false,
+            counts: true,
+            recorded: Some(id),
+        });
+    }
+    snapshot.texts = names.finish();
+    profile.processes[0].snapshots = vec![snapshot];
     profile
 }
 

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use made_up::{labels, large, leak, service, with_compositions};
+use made_up::{labels, large, leak, service, with_compositions, with_snapshot};
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Profile};
@@ -73,6 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     )?;
     memory(&folder, read(&plain)?)?;
     labelled(&folder, &labels(read(&session)?))?;
+    page(&folder, "held", &with_snapshot(read(&plain)?))?;
     let leaks = Leaks::of(&[("leak.nthb".into(), leak(read(&plain)?))], true);
     let mut out = BufWriter::new(File::create(folder.join("leak.html"))?);
     flamegraph::write_leaks(&leaks, &mut out)?;

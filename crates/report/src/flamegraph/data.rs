@@ -9,8 +9,9 @@ use nthbyte_profile::{Distances, Groups, Meta, Profile};
 use serde::Serialize;
 
 use crate::Memory;
+use crate::holders::Icicle;
 use crate::periods;
-use crate::selection::{Moment, lifetimes_are_known};
+use crate::selection::{At, Moment, lifetimes_are_known};
 
 use super::Page;
 use super::alive::{self, Change, Changes};
@@ -75,6 +76,9 @@ struct Header<'a> {
     /// What the resident set was made of, in the order of time.
     #[serde(skip_serializing_if = "<[Memory]>::is_empty")]
     memory: &'a [Memory],
+    /// Who holds what was alive, where a snapshot says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<Icicle>,
     /// What was pruned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pruned: Option<Pruned>,
@@ -121,6 +125,16 @@ impl<'a> Described<'a> {
             cpu_hz: profile.time_hz(),
         }
     }
+}
+
+/// Who holds what was alive, at the moment that the page is about. A difference has none.
+fn held(profile: &Profile, page: &Page<'_>) -> Option<Icicle> {
+    let at = match (page.asked, page.opens) {
+        (Some(time), _) => Some(At::Time(time)),
+        (None, Some("peak")) => Some(At::Peak),
+        _ => None,
+    };
+    page.base.is_none().then(|| Icicle::of(profile, at))?
 }
 
 /// What the page knows of what was alive.
@@ -366,6 +380,7 @@ pub fn write(
         groups: page.groups.map(|groups| used.groups(groups)),
         by: page.by,
         memory: page.memory,
+        held: held(profile, page),
         runs: base.map(|base| base.new_runs),
         base: base.map(DescribedBase::of),
         columns: &columns.index,

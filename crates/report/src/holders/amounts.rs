@@ -7,6 +7,7 @@
 use nthbyte_profile::Profile;
 use nthbyte_profile::holders::{Held, Holder, Snapshot};
 
+use super::Besides;
 use crate::estimate::{Estimate, Moments, Totals};
 
 /// Amounts by node. Number 0 is above all roots.
@@ -67,6 +68,15 @@ impl Amounts {
     /// A sum with its interval.
     pub fn estimate(&self, moments: &Moments) -> Estimate {
         moments.interval(self.heaviest)
+    }
+
+    /// What no object is known to hold.
+    pub fn besides(&self) -> Besides {
+        Besides {
+            c_code: self.estimate(&self.c_code),
+            garbage: self.estimate(&self.garbage),
+            not_found: self.estimate(&self.not_found),
+        }
     }
 
     /// The part of all that is alive.

@@ -3,7 +3,8 @@
 use nthbyte_profile::Profile;
 use nthbyte_profile::holders::{Outcome, Reason, Snapshot};
 
-use crate::selection::At;
+use super::amounts::Amounts;
+use crate::selection::{At, peak_of_all};
 use crate::text;
 
 /// Why there is no report.
@@ -19,9 +20,14 @@ pub enum HoldersError {
         "it was not recorded who holds what: {0}; nthbyte run --holders does it whatever it costs"
     )]
     NotTaken(String),
-    /// None was taken at the peak.
-    #[error("there is no snapshot of the peak: leave out --at, or give a time")]
-    NoPeak,
+}
+
+/// A snapshot within this part of the run is that of a moment.
+const NEAR: f64 = 0.02;
+
+/// What was alive, as a snapshot has it.
+fn alive(profile: &Profile, snapshot: &Snapshot) -> f64 {
+    Amounts::of(profile, snapshot).all.estimate
 }
 
 /// A snapshot that was taken.
@@ -32,13 +38,18 @@ pub struct Chosen<'a> {
     pub notes: Vec<String>,
 }
 
+/// Whether it says only why it was not taken.
+pub fn is_not_taken(one: &Snapshot) -> bool {
+    matches!(one.outcome, Outcome::NotTaken(_))
+}
+
 /// The last snapshot, or the one that is nearest to a moment.
 pub fn of(profile: &Profile, at: Option<At>) -> Result<Chosen<'_>, HoldersError> {
     let all = profile.processes.iter().enumerate();
     let all: Vec<(usize, &Snapshot)> = all
         .flat_map(|(process, of)| of.snapshots.iter().map(move |one| (process, one)))
         .collect();
-    let was_taken = |one: &Snapshot| !matches!(one.outcome, Outcome::NotTaken(_));
+    let was_taken = |one: &Snapshot| !is_not_taken(one);
     let taken: Vec<_> = all
         .iter()
         .copied()
@@ -60,12 +71,20 @@ pub fn of(profile: &Profile, at: Option<At>) -> Result<Chosen<'_>, HoldersError>
         Some(At::End) => taken.iter().max_by_key(|(_, one)| one.time),
         Some(At::Peak) => taken
             .iter()
-            .rev()
-            .find(|(_, one)| one.reason == Reason::Peak),
+            .max_by(|(_, one), (_, other)| alive(profile, one).total_cmp(&alive(profile, other))),
         Some(At::Time(time)) => taken.iter().min_by_key(|(_, one)| distance(one, time.0)),
     };
-    let &(process, snapshot) = chosen.ok_or(HoldersError::NoPeak)?;
+    let &(process, snapshot) = chosen.ok_or(HoldersError::NotRecorded)?;
     let mut notes = Vec::new();
+    if at == Some(At::Peak)
+        && let Some(peak) = peak_of_all(profile)
+        && distance(snapshot, peak.0) as f64 > NEAR * profile.end.0 as f64
+    {
+        notes.push(format!(
+            "most was alive at {}; of the snapshots, this one has most",
+            text::duration(peak.0)
+        ));
+    }
     let mut processes: Vec<usize> = taken.iter().map(|&(process, _)| process).collect();
     processes.dedup();
     if processes.len() > 1 {

@@ -6,17 +6,21 @@
 //! path     how one gets to a node, as a person would write it
 //! groups   the tree of dominators with nodes that are alike as one
 //! rows     the objects that are worth a row
+//! icicle   the same tree for the page, with who allocated what it holds
 //! of_samples  who holds some of the recording's samples
+//! samples  a snapshot as samples of a profile, for exports and differences
 //! render   the table and the tree
 //! ```
 
 mod amounts;
 mod choice;
 mod groups;
+mod icicle;
 mod of_samples;
 mod path;
 mod render;
 mod rows;
+mod samples;
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::holders::{Outcome, Reason};
@@ -26,8 +30,10 @@ use crate::estimate::Estimate;
 use crate::selection::At;
 use amounts::Amounts;
 pub use choice::HoldersError;
+pub(crate) use icicle::Icicle;
 pub(crate) use of_samples::{Call, Keepers};
 pub use of_samples::{HeldBy, Since};
+pub use samples::{Naming, add_track, as_profile, first};
 
 /// The version of the JSON; docs/holders.md describes it.
 const VERSION: u32 = 1;
@@ -166,11 +172,7 @@ impl Holders {
             tree: groups::tree(profile, snapshot, &amounts, SMALLEST),
             holders: rows.into_iter().map(|row| row.shown).collect(),
             types,
-            besides: Besides {
-                c_code: amounts.estimate(&amounts.c_code),
-                garbage: amounts.estimate(&amounts.garbage),
-                not_found: amounts.estimate(&amounts.not_found),
-            },
+            besides: amounts.besides(),
             notes,
         })
     }

@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::distance;
 use super::moment::{Observed, OfProcess};
 use crate::estimate::{Estimate, Estimator, Moments, Totals};
+use crate::holders::{HeldBy, Keepers};
 use crate::leaks::{Frames, Place};
 use crate::selection::{self, Lives};
 use crate::summary::NO_STACK;
@@ -46,6 +47,8 @@ pub struct Holder {
     pub live: Estimate,
     /// Number of samples.
     pub samples: u64,
+    /// Which object holds the survivors, where a snapshot says it.
+    pub held_by: Option<HeldBy>,
 }
 
 /// The survivors of a stack among the blocks of one size.
@@ -59,9 +62,13 @@ struct Sum {
 /// By stack and by the size of the blocks.
 type Sums = BTreeMap<(NodeId, u32), Sum>;
 
+/// The survivors of each stack.
+type Survivors = HashMap<NodeId, Vec<SampleId>, RandomState>;
+
 pub(super) fn of(profile: &Profile, moment: &Observed<'_>, most: usize) -> Option<Holders> {
     let mut holders: Option<Holders> = None;
     let mut sums = Sums::default();
+    let mut survivors = Survivors::default();
     let mut free: BTreeMap<u32, f64> = BTreeMap::new();
     for one in &moment.processes {
         let Some(surveyed) = surveyed(profile, one) else {
@@ -86,10 +93,10 @@ pub(super) fn of(profile: &Profile, moment: &Observed<'_>, most: usize) -> Optio
         for of in sizes {
             *free.entry(of.block).or_default() += factor * free_of(of);
         }
-        add(profile, one.process, surveyed, &mut sums);
+        add(profile, one.process, surveyed, &mut sums, &mut survivors);
     }
     let mut holders = holders?;
-    holders.holders = ranked(profile, &sums, &free, most);
+    holders.holders = ranked(profile, &sums, &free, most, &survivors);
     Some(holders)
 }
 
@@ -102,7 +109,13 @@ fn surveyed<'a>(profile: &'a Profile, of: &OfProcess<'_>) -> Option<&'a Composit
         .min_by_key(|other| distance(other.time, of.composition.time))
 }
 
-fn add(profile: &Profile, process: ProcessId, surveyed: &Composition, sums: &mut Sums) {
+fn add(
+    profile: &Profile,
+    process: ProcessId,
+    surveyed: &Composition,
+    sums: &mut Sums,
+    survivors: &mut Survivors,
+) {
     let mut held: HashMap<(u32, u32), f64, RandomState> = HashMap::default();
     let mut everywhere: HashMap<u32, (f64, f64), RandomState> = HashMap::default();
     for of in surveyed.occupancy.iter().filter(|of| of.used > 0) {
@@ -135,6 +148,7 @@ fn add(profile: &Profile, process: ProcessId, surveyed: &Composition, sums: &mut
             let totals = Totals::of_sample(profile, sample.shape);
             let of = sums.entry((sample.stack, block)).or_default();
             of.live.add(&totals);
+            survivors.entry(sample.stack).or_default().push(id);
             of.held.add(&Moments {
                 estimate: totals.allocations.estimate * each,
                 seen: each,
@@ -148,17 +162,26 @@ fn add(profile: &Profile, process: ProcessId, surveyed: &Composition, sums: &mut
 /// The line of a stack; `None` without a frame.
 type Line = Option<(u32, u32)>;
 
-fn ranked(profile: &Profile, sums: &Sums, free: &BTreeMap<u32, f64>, most: usize) -> Vec<Holder> {
+fn ranked(
+    profile: &Profile,
+    sums: &Sums,
+    free: &BTreeMap<u32, f64>,
+    most: usize,
+    survivors: &Survivors,
+) -> Vec<Holder> {
     let frames = Frames::of(profile);
+    let line_of = |stack: NodeId| {
+        (stack != NodeId::ROOT).then(|| {
+            let frame = profile.frames.get(frames.own[stack.index()].frame as usize);
+            frame.map_or((0, 0), |frame| (frame.function, frame.line))
+        })
+    };
     // Sums are taken in one order, so that they are the same each time.
     let mut lines: BTreeMap<(u32, Line), Sum> = BTreeMap::new();
     let mut sizes: BTreeMap<u32, Moments> = BTreeMap::new();
     let mut all = Totals::default();
     for (&(stack, block), sum) in sums {
-        let line = (stack != NodeId::ROOT).then(|| {
-            let frame = profile.frames.get(frames.own[stack.index()].frame as usize);
-            frame.map_or((0, 0), |frame| (frame.function, frame.line))
-        });
+        let line = line_of(stack);
         let of = lines.entry((block, line)).or_default();
         of.held.add(&sum.held);
         of.live.add(&sum.live);
@@ -174,11 +197,11 @@ fn ranked(profile: &Profile, sums: &Sums, free: &BTreeMap<u32, f64>, most: usize
     }
     let estimator = Estimator::new(profile, &all);
     let most_free: f64 = free.values().sum();
-    let mut holders: Vec<Holder> = holders
+    let mut holders: Vec<(Line, Holder)> = holders
         .into_iter()
         .map(|(line, sum)| {
             let held = estimator.of_bytes(&sum.held);
-            Holder {
+            let holder = Holder {
                 place: place(profile, line),
                 free: Estimate {
                     high: held.high.min(most_free),
@@ -186,16 +209,27 @@ fn ranked(profile: &Profile, sums: &Sums, free: &BTreeMap<u32, f64>, most: usize
                 },
                 live: estimator.bytes(&sum.live),
                 samples: sum.live.samples,
-            }
+                held_by: None,
+            };
+            (line, holder)
         })
         .collect();
-    holders.sort_by(|one, other| {
+    holders.sort_by(|(_, one), (_, other)| {
         let bytes = other.free.estimate.total_cmp(&one.free.estimate);
         let names = |of: &Holder| (of.place.file.clone(), of.place.line);
         bytes.then_with(|| names(one).cmp(&names(other)))
     });
     holders.truncate(most);
-    holders
+    let keepers = Keepers::of(profile);
+    let with_keeper = |(line, mut holder): (Line, Holder)| {
+        let own = survivors
+            .iter()
+            .filter(|&(&stack, _)| line_of(stack) == line);
+        let own = own.flat_map(|(_, ids)| ids.iter().copied()).collect();
+        holder.held_by = keepers.holder(&own);
+        holder
+    };
+    holders.into_iter().map(with_keeper).collect()
 }
 
 /// The part of a known number of free bytes that is one line's, as its part of the estimate of all lines. Its variance is

@@ -142,6 +142,10 @@ impl Memory {
             };
             let name = text::fit(&name(&of.place), room, Cut::Middle);
             let _ = writeln!(out, "  {figures}{gap}{name}");
+            if let Some(held) = &of.held_by {
+                let line = text::fit(&held.line(), width - 4, Cut::End);
+                let _ = writeln!(out, "    {line}");
+            }
         }
     }
 }

@@ -27,6 +27,7 @@ use crate::output::Output;
 use crate::pace::Spent;
 use crate::ring::Record;
 use crate::snapshots::Flights;
+use crate::snapshots::due::{self, Schedule};
 
 /// A block is written at least this often while there is data, so that a killed process loses less than a second. A
 /// session that began a short time ago writes more often, in proportion to its age: the processes of a pool may be
@@ -59,6 +60,7 @@ pub(crate) struct Drain {
     composer: Composer,
     arenas: Arenas,
     snapshots: Flights,
+    schedule: Schedule,
     /// After a snapshot: the number of the first piece of the heap whose huge pages may be gone.
     split: Option<u32>,
     /// What the file says of it.
@@ -100,6 +102,7 @@ impl Drain {
             Output::create
         };
         let sink = Sink::Open(Box::new(create(path, meta, open)?));
+        due::set_interval(config.snapshot_every);
         let mut drain = Self::new(keeper, ring, clock, path.clone(), sink, meta);
         drain.composer.begin(clock.now(), false);
         Ok(drain)
@@ -140,6 +143,7 @@ impl Drain {
             composer: Composer::default(),
             arenas: Arenas::default(),
             snapshots: Flights::default(),
+            schedule: Schedule::new(),
             split: None,
             missing: Missing::default(),
             flushed: Instant::now(),
@@ -240,6 +244,9 @@ impl Drain {
             self.record_missing(progress);
             self.record_activity(is_last, progress);
             self.record_snapshots(is_last, progress);
+            if let Some(rss) = self.resident.last().filter(|_| !is_last) {
+                self.schedule.consider(self.clock.now(), rss);
+            }
             self.record_composition(readings[2], is_last, progress);
         }
     }

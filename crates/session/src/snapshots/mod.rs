@@ -17,8 +17,10 @@
 //! The kernel kills the child first when memory is short. It has its own limits of time and memory, and when it has not ended
 //! in time, the writer thread ends it.
 
+pub mod due;
+
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
 use nthbyte_host::threads::BlockedSignals;
@@ -37,6 +39,8 @@ const SHARED: usize = LONGEST + HEADER;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// The same when somebody waits for it: the end of the session.
 const LONGEST_AT_END: Duration = Duration::from_secs(20);
+/// How long the end of the session waits for the snapshot before.
+const LONGEST_BEFORE_END: Duration = Duration::from_secs(5);
 /// Between two looks at a child that somebody waits for.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(500);
 
@@ -51,6 +55,8 @@ pub struct Limits {
 
 /// Snapshots that the writer thread has not taken over yet.
 static NEW: AtomicPtr<Flight> = AtomicPtr::new(std::ptr::null_mut());
+/// The last child.
+static CHILD: AtomicI32 = AtomicI32::new(0);
 /// The process that has a child, or 0: there is one at a time.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
@@ -177,6 +183,9 @@ pub fn take(
     work: impl FnOnce() -> Vec<u8>,
 ) -> Result<(), String> {
     let own = std::process::id();
+    if reason == Reason::End {
+        let_finish(own);
+    }
     // A forked child has its parent's number here.
     let busy = OWNER.load(Acquire);
     if busy == own {
@@ -188,6 +197,8 @@ pub fn take(
     let begun = begin(limits, work);
     match begun {
         Ok((pid, memory, pause)) => {
+            due::begun(time);
+            CHILD.store(pid, Release);
             push(State::Child(Child {
                 pid,
                 memory,
@@ -202,6 +213,21 @@ pub fn take(
             OWNER.store(0, Release);
             Err(why)
         }
+    }
+}
+
+/// Waits for the snapshot that is being taken, if there is one: the writer thread sees its end.
+fn let_finish(own: u32) {
+    let end = Instant::now() + LONGEST_BEFORE_END;
+    if OWNER.load(Acquire) == own {
+        let usual = libc::sched_param { sched_priority: 0 };
+        let child = CHILD.load(Acquire);
+        // SAFETY: it reads its argument. The child is there until the writer thread has seen its end; another process of this
+        // user that had its number by now would run as is usual, too.
+        unsafe { libc::sched_setscheduler(child, libc::SCHED_OTHER, &raw const usual) };
+    }
+    while OWNER.load(Acquire) == own && Instant::now() < end {
+        std::thread::sleep(BETWEEN_LOOKS);
     }
 }
 
