@@ -281,7 +281,8 @@ OPTIONS = (
     Option(
         "holders",
         "look at who holds what is alive, in a copy of the process: at the end, at new peaks of memory and at "
-        "nthbyte.snapshot(). It is done where 1 % of the program's CPU time pays for it; --holders does it whatever it costs, and --no-holders never",
+        "nthbyte.snapshot(). It is done where 1 % of the program's CPU time pays for it; --holders does it whatever "
+        "it costs, and --no-holders never",
         check=_switch("--holders"),
         interpreters=("cpython",),
         has_opposite=True,

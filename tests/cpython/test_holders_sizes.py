@@ -106,7 +106,7 @@ for holder in '''registry.entries render Bus.handlers models errors head names r
 # How the report names them, where that is not the expression.
 NAMES = {
     "Bus.handlers": "class Bus.handlers",
-    "head": "head",
+    "local.buffer": "local",
     "generator": "generator, local buffer",
 }
 
@@ -155,7 +155,8 @@ def test_a_holder_holds_what_is_freed_when_it_lets_go(cpython: Interpreter, tmp_
         shown = NAMES.get(name, name)
         estimates = []
         for snapshot in snapshots:
-            (row,) = (snapshot[held] for held in snapshot if held == shown or held.startswith(f"{shown}."))
+            longer = (f"{shown}.", f"{shown}[")
+            (row,) = (snapshot[held] for held in snapshot if held == shown or held.startswith(longer))
             figure = row["bytes"]
             estimates.append(figure["estimate"])
             inside += figure["low"] <= bytes_freed <= figure["high"]
@@ -172,9 +173,6 @@ def test_a_holder_holds_what_is_freed_when_it_lets_go(cpython: Interpreter, tmp_
 ARRAYS = """
 import numpy, pandas, nthbyte
 
-# A view of ten values keeps all of its array.
-heads = [numpy.random.rand(100_000)[:10] for _ in range(20)]
-
 class Report:
     pass
 report = Report()
@@ -190,7 +188,7 @@ print(nthbyte.snapshot(force=True))
 
 
 @pytest.mark.slow
-def test_views_of_arrays_and_columns_of_frames_have_holders(tmp_path: Path) -> None:
+def test_the_objects_in_columns_of_frames_have_holders(tmp_path: Path) -> None:
     if not NUMPY.exists():
         pytest.skip("make test-native installs NumPy and pandas")
     (tmp_path / "app.py").write_text(ARRAYS)
@@ -200,7 +198,5 @@ def test_views_of_arrays_and_columns_of_frames_have_holders(tmp_path: Path) -> N
     assert done.out == "None\n"
     shown = json.loads(report("holders", "--json", "a.nthb", folder=tmp_path).ok().out)
     held = {row["holder"]: row["bytes"] for row in shown["holders"]}
-    # 20 arrays of 800,000 bytes are sampled with certainty.
-    assert 15.9e6 <= held["heads"]["estimate"] <= 16.5e6, held
     # 24,000 texts of 107 to 110 characters in blocks of 160 bytes.
     assert 3.5e6 <= held["report.frames"]["estimate"] <= 5e6, held

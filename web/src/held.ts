@@ -29,6 +29,8 @@ export interface Held {
 
 /** Lines of what a box is in the other graph. */
 const LINES = 6;
+/** And only those of this part of it. */
+const WORTH_NAMING = 0.01;
 
 function byId<T extends HTMLElement>(id: string): T {
   return document.getElementById(id) as T;
@@ -140,11 +142,34 @@ export class HeldCard {
     }
     box.hidden = all === 0;
     if (all === 0) return;
-    const rows = [...sums].sort((a, b) => b[1] - a[1]).slice(0, LINES);
+    const rows = this.#holders(sums, all).sort((a, b) => b[1] - a[1]).slice(0, LINES);
     box.replaceChildren(
       `What ${clipped(visible(name ?? ""), 100)} allocated is held by: `,
       ...this.#links(rows.map(([at, size]) => [this.#path(at + 1), `${percent(size, all)}`, () => this.#zoom(at + 1)])),
     );
+  }
+
+  /** The deepest single objects that hold parts of what some boxes hold, with these parts. */
+  #holders(own: Map<number, number>, all: number): [number, number][] {
+    const { boxes } = this.#held;
+    const below = new Float64Array(boxes.length);
+    for (let at = boxes.length - 1; at >= 0; at--) {
+      below[at] = below[at]! + (own.get(at) ?? 0);
+      const { parent } = boxes[at]!;
+      if (parent !== null) below[parent] = below[parent]! + below[at]!;
+    }
+    const found: [number, number][] = [];
+    const visit = (node: number) => {
+      let rest = node === 0 ? 0 : below[node - 1]!;
+      for (let child = node + 1; child < this.#tree.end[node]!; child = this.#tree.end[child]!) {
+        if (boxes[child - 1]!.objects > 1 || below[child - 1]! < WORTH_NAMING * all) continue;
+        rest -= below[child - 1]!;
+        visit(child);
+      }
+      if (node > 0 && rest >= WORTH_NAMING * all) found.push([node - 1, rest]);
+    };
+    visit(0);
+    return found;
   }
 
   #links(rows: [string, string, () => void][]): (HTMLElement | string)[] {
@@ -162,7 +187,8 @@ export class HeldCard {
   #path(node: number): string {
     const parts = [];
     for (let at = node; at > 0; at = this.#tree.parent[at]!) parts.unshift(this.#held.boxes[at - 1]!.reference);
-    return parts.join(" ");
+    if (parts.length > 1 && parts[0] === "__main__") parts.shift();
+    return parts.reduce((path, part) => (/^[[,]/.test(part) ? `${path}${part}` : `${path}.${part}`));
   }
 
   #label(node: number): { name: string; place: string } {

@@ -20,7 +20,7 @@ use nthbyte_session::config::Holders;
 use nthbyte_session::snapshots::due;
 use nthbyte_session::{Config, Mark, Outcome, RUNNING_ALREADY, Session, native, record_waiting};
 
-use crate::api::Gil;
+use crate::api::{Api, Gil};
 use crate::heap::{accounts, huge_pages};
 use crate::holders;
 use crate::host::HOST;
@@ -200,15 +200,31 @@ extern "C" fn pending(_: *mut c_void) -> c_int {
     0
 }
 
-/// Asks the interpreter to call [`pending`], if a snapshot is due: this is inside of an allocation.
-fn ask_for_snapshot(gil: &Gil) {
-    if due::is_due() && !IS_ASKED.swap(true, AcqRel) {
-        // SAFETY: the GIL is held, and the function is never unloaded. It takes a lock that is held for some instructions, and
-        // allocates nothing.
-        let full = unsafe { (gil.api().Py_AddPendingCall)(pending, std::ptr::null_mut()) };
+/// The first version whose list of pending calls has a lock for which a thread gives the GIL away.
+const FIRST_DETACHING: u32 = 0x030d_0000;
+
+/// Asks the interpreter to call [`pending`], if a snapshot is due. `is_inside`: this thread holds the GIL, and is inside of an
+/// allocation; else it is the writer thread. Before 3.13, a thread without the GIL might read the state of a thread that ends;
+/// from then on, one with the GIL might give it away, which no allocation may.
+fn ask_for_snapshot(api: &Api, is_inside: bool) {
+    if due::is_due()
+        && is_inside == (api.version() < FIRST_DETACHING)
+        && !IS_ASKED.swap(true, AcqRel)
+    {
+        // SAFETY: the function is never unloaded, and the list's lock is held for some instructions.
+        let full = unsafe { (api.Py_AddPendingCall)(pending, std::ptr::null_mut()) };
         if full != 0 {
             IS_ASKED.store(false, Release);
         }
+    }
+}
+
+/// Called by the writer thread, again and again.
+pub fn ask_from_writer() {
+    if !IS_FINALIZED.load(Acquire)
+        && let Ok(api) = Api::get()
+    {
+        ask_for_snapshot(api, false);
     }
 }
 
@@ -414,7 +430,7 @@ unsafe extern "C" fn sampled(_: *mut c_void, sample: &Sample) -> u32 {
     let Some(mut gil) = gil() else {
         return NOT_INTERESTED;
     };
-    ask_for_snapshot(&gil);
+    ask_for_snapshot(gil.api(), true);
     let token = guarded(&mut gil, None, |agent| Some(agent.tracker.sampled(sample)));
     token.unwrap_or_else(|| {
         if let Some(cell) = cell() {

@@ -126,9 +126,20 @@ pub fn as_profile(
     add_track(&mut all, at, naming)?;
     let added = ThreadId(all.threads.len() as u32 - 1);
     let mut samples = Samples::default();
-    for sample in all.samples.iter().filter(|sample| sample.thread == added) {
+    // Those that no sample has would widen the intervals.
+    let mut samplings: Vec<SamplingId> = Vec::new();
+    for mut sample in all.samples.iter().filter(|sample| sample.thread == added) {
+        let of = &mut sample.shape.sampling;
+        let known = samplings.iter().position(|known| known == of);
+        let number = known.unwrap_or_else(|| {
+            samplings.push(*of);
+            samplings.len() - 1
+        });
+        *of = SamplingId(number as u32);
         samples.push(sample);
     }
+    let kept = samplings.iter().map(|of| all.samplings[of.0 as usize]);
+    all.samplings = kept.collect();
     all.samples = samples;
     all.arenas.clear();
     all.cpu.clear();
