@@ -50,7 +50,7 @@ function treeOf({ boxes }: Held): Tree {
   const records = { allocations: none, cpu: none, peak: null, asked: null, living: null };
   const tree: Tree = {
     length, parent: numbers(), end: numbers(), depth: new Uint16Array(length), what: new Uint8Array(length).fill(What.Frame),
-    id: numbers(), line: numbers(), kind: new Uint8Array(length), callers: length, records, baseRecords: null,
+    id: numbers(), line: numbers(), kind: new Uint8Array(length), groups: [], callers: length, records, baseRecords: null,
   };
   tree.what[0] = What.Root;
   boxes.forEach(({ parent }, at) => {

@@ -7,7 +7,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 
 use nthbyte_heap::{Heap, HugePages, NOT_INTERESTED, Observer, Sample};
@@ -20,7 +20,7 @@ use nthbyte_session::config::Holders;
 use nthbyte_session::snapshots::due;
 use nthbyte_session::{Config, Mark, Outcome, RUNNING_ALREADY, Session, native, record_waiting};
 
-use crate::api::{Api, Gil};
+use crate::api::Gil;
 use crate::heap::{accounts, huge_pages};
 use crate::holders;
 use crate::host::HOST;
@@ -36,9 +36,6 @@ static AGENT: AtomicPtr<AgentCell> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Whether CPython has been finalized since the patches were installed.
 static IS_FINALIZED: AtomicBool = AtomicBool::new(false);
-
-/// Whether the interpreter was asked to call [`pending`].
-static IS_ASKED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn finalized() {
     IS_FINALIZED.store(true, Release);
@@ -193,39 +190,11 @@ pub fn snapshot_that_is_due(gil: &mut Gil) {
 
 /// What the interpreter calls in its main thread, at the next point at which Python code may run.
 extern "C" fn pending(_: *mut c_void) -> c_int {
-    IS_ASKED.store(false, Release);
+    holders::pending::begun();
     if let Some(mut gil) = gil() {
         nthbyte_session::guarded(|| snapshot_that_is_due(&mut gil));
     }
     0
-}
-
-/// The first version whose list of pending calls has a lock for which a thread gives the GIL away.
-const FIRST_DETACHING: u32 = 0x030d_0000;
-
-/// Asks the interpreter to call [`pending`], if a snapshot is due. `is_inside`: this thread holds the GIL, and is inside of an
-/// allocation; else it is the writer thread. Before 3.13, a thread without the GIL might read the state of a thread that ends;
-/// from then on, one with the GIL might give it away, which no allocation may.
-fn ask_for_snapshot(api: &Api, is_inside: bool) {
-    if due::is_due()
-        && is_inside == (api.version() < FIRST_DETACHING)
-        && !IS_ASKED.swap(true, AcqRel)
-    {
-        // SAFETY: the function is never unloaded, and the list's lock is held for some instructions.
-        let full = unsafe { (api.Py_AddPendingCall)(pending, std::ptr::null_mut()) };
-        if full != 0 {
-            IS_ASKED.store(false, Release);
-        }
-    }
-}
-
-/// Called by the writer thread, again and again.
-pub fn ask_from_writer() {
-    if !IS_FINALIZED.load(Acquire)
-        && let Ok(api) = Api::get()
-    {
-        ask_for_snapshot(api, false);
-    }
 }
 
 /// Ends the session. `None` if no session is running.
@@ -350,7 +319,7 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
 /// Continues a session in the child of a fork: its sample points differ from those of its parent and of other children.
 pub fn forked(gil: &mut Gil) {
     // The calls that wait are the parent's.
-    IS_ASKED.store(false, Release);
+    holders::pending::begun();
     if let Some(cell) = cell() {
         // The parent counts them itself.
         cell.missed.set(0);
@@ -392,6 +361,7 @@ impl Agent {
         self.tracker.begin(session, points.period());
         self.collection = None;
         self.holders = (config.holders, !config.no_names);
+        holders::pending::set(pending);
         self.tracker.record_memory();
         let observer = Observer {
             context: std::ptr::null_mut(),
@@ -430,7 +400,7 @@ unsafe extern "C" fn sampled(_: *mut c_void, sample: &Sample) -> u32 {
     let Some(mut gil) = gil() else {
         return NOT_INTERESTED;
     };
-    ask_for_snapshot(gil.api(), true);
+    holders::pending::ask(gil.api(), true);
     let token = guarded(&mut gil, None, |agent| Some(agent.tracker.sampled(sample)));
     token.unwrap_or_else(|| {
         if let Some(cell) = cell() {

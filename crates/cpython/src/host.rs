@@ -7,8 +7,8 @@ use nthbyte_profile::event::LabelSetId;
 use nthbyte_session::native::{Placed, Request};
 use nthbyte_session::{Host, Recording};
 
-use crate::agent;
 use crate::heap::accounts;
+use crate::holders::pending;
 use crate::patches::forks;
 use crate::sampling::native;
 use crate::ticks;
@@ -22,7 +22,7 @@ pub static HOST: CPython = CPython;
 impl Host for CPython {
     fn prepare(&self) {
         nthbyte_unwind::keep_up();
-        agent::ask_from_writer();
+        pending::ask_from_writer();
     }
 
     fn record_ticks(&self, recording: &mut Recording<'_>) -> usize {

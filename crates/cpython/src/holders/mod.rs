@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! mod        when a snapshot is taken, and what it may cost
+//! pending    has the interpreter take one
 //! room       what is left of the memory limit
 //! check      compares the layout with what public functions say
 //! functions  CPython's functions, and where a walk begins      ─┐
@@ -23,6 +24,7 @@ mod blocks;
 mod check;
 mod functions;
 mod links;
+pub mod pending;
 mod result;
 mod room;
 mod text;
