@@ -132,6 +132,8 @@ fn config(options: &Options) -> Config {
         huge_pages: None,
         holders: Default::default(),
         no_names: false,
+        snapshot_every: None,
+        snapshot_signal: None,
         command: std::env::args_os()
             .map(|word| word.to_string_lossy().into_owned())
             .collect(),
