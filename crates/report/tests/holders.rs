@@ -307,6 +307,7 @@ fn two_snapshots_are_compared_by_holder() {
         by: By::Function,
         inclusive: true,
         prefixes: Vec::new(),
+        limits: Vec::new(),
     };
     let mut diff = Diff::of(&[old], &[new], &options);
     diff.sort(Measure::Alive);
