@@ -85,7 +85,9 @@ def test_the_machinery_of_imports_is_no_code_of_the_program(pypy: Interpreter, t
     assert not [file for file in files if file.startswith("<builtin>/frozen")]
     text = harness.report("summary", profile, "--top", "0", folder=tmp_path).ok().out
     assert "[import]" in text and "_compile_bytecode" not in text
-    assert "importlib" not in harness.report("explain", profile, folder=tmp_path).ok().out
+    explained = harness.report("explain", profile, folder=tmp_path).ok().out
+    # It is not known which line ran.
+    assert "importlib" not in explained and "other line" not in explained
 
 
 HANDLER = """

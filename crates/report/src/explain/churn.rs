@@ -26,19 +26,22 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
         facts.places.place(itself.key),
     );
     let is_one = place == innermost;
+    // PyPy's profiler does not say which line ran: the place is where the function begins.
+    let has_lines = first.key.is_none_or(|(_, line)| line > 0);
+    let noun = if has_lines { "line" } else { "function" };
     let does = if is_one { "allocates" } else { "leads to" };
     answer.say(format!(
         "{} {does} {}, {} of all bytes{}.",
         name(&place),
         of_bytes(&first.figure),
         facts.share(first.figure.estimate),
-        rank(&own, if is_one { "line" } else { "line of your code" })
+        rank(&own, noun, !is_one)
     ));
     answer.figure("bytes", first.figure);
     answer.places.push(place);
     if !is_one {
         answer.say(format!(
-            "The innermost line with most{} is {}: {}, {}.",
+            "The innermost {noun} with most{} is {}: {}, {}.",
             if is_clear(&lines) {
                 ""
             } else {
@@ -59,11 +62,12 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     Some(answer)
 }
 
-/// What is said of the first of these: `, more than any other line`.
-fn rank(all: &[Ranked], noun: &str) -> String {
+/// What is said of the first of these: `, more than any other line`. `is_own`: they are of the program's own code.
+fn rank(all: &[Ranked], noun: &str, is_own: bool) -> String {
+    let of_your_code = if is_own { " of your code" } else { "" };
     match all.len() {
         1 => String::new(),
-        _ if is_clear(all) => format!(", more than any other {noun}"),
+        _ if is_clear(all) => format!(", more than any other {noun}{of_your_code}"),
         _ => ", about as much as the next ones".to_owned(),
     }
 }
