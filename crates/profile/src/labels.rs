@@ -1,6 +1,6 @@
 //! The labels of samples, by key: what each label set says, and a way to distinguish stacks by it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 
@@ -52,14 +52,10 @@ impl Profile {
     /// The keys of labels, each once, in the order in which they were defined.
     #[must_use]
     pub fn label_keys(&self) -> Vec<&str> {
-        let mut keys: Vec<&str> = Vec::new();
+        let mut seen: HashSet<&str, RandomState> = HashSet::default();
         // The first set is the empty one.
-        for set in self.label_sets.iter().skip(1) {
-            if !keys.contains(&set.key.as_str()) {
-                keys.push(&set.key);
-            }
-        }
-        keys
+        let keys = self.label_sets.iter().skip(1).map(|set| set.key.as_str());
+        keys.filter(|key| seen.insert(key)).collect()
     }
 
     /// Adds a frame with the value of a label at the outer end of every stack, so that all reports of stacks show it. `without` is the

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use foldhash::fast::RandomState;
 use nthbyte_profile::event::{Nanos, NodeId, SampleId};
 use nthbyte_profile::model::{Lifetime, Weight};
-use nthbyte_profile::{Lifetimes, Profile};
+use nthbyte_profile::{LabelValues, Lifetimes, Profile};
 
 use super::clock::{Clock, Clocks, Instant};
 use super::containers::{self, Chain};
@@ -47,6 +47,9 @@ pub(super) struct End {
     pub(super) early: bool,
 }
 
+/// Keys of labels that a finding has.
+const MOST_KEYS: usize = 8;
+
 /// The analysis of a profile.
 #[derive(Debug)]
 pub(crate) struct Analysis<'a> {
@@ -66,6 +69,8 @@ pub(crate) struct Analysis<'a> {
     /// Whether the frees of objects are recorded.
     pub(crate) knows_frees: bool,
     pub(crate) candidates: Vec<Candidate>,
+    /// The first keys of labels, with their values.
+    pub(super) labels: Vec<(&'a str, LabelValues<'a>)>,
 }
 
 /// The verdict on a candidate, and its adjusted probability.
@@ -80,6 +85,7 @@ impl<'a> Analysis<'a> {
         let all = Totals::of_all(profile, &totals);
         let closing = clocks.closing();
         let chains = containers::chains(profile, &sites.frames, &clocks, closing);
+        let keys = profile.label_keys().into_iter().take(MOST_KEYS);
         let mut analysis = Self {
             profile,
             weights: profile.shape_weights(),
@@ -96,6 +102,7 @@ impl<'a> Analysis<'a> {
             sites,
             knows_frees,
             candidates: Vec::new(),
+            labels: keys.map(|key| (key, profile.label_values(key))).collect(),
         };
         if lifetimes > Lifetimes::None {
             let distinct = analysis.sites.distinct().into_iter();

@@ -20,8 +20,7 @@ use crate::periods;
 /// other.
 const TOGETHER: f64 = 0.8;
 
-/// Keys of labels that a finding has, and values of each.
-const MOST_KEYS: usize = 8;
+/// Values of each key of labels that a finding has.
 const MOST_VALUES: usize = 4;
 
 /// The largest number of lifetimes for a survival curve.
@@ -225,8 +224,7 @@ impl Analysis<'_> {
     /// The shares of the labels of some objects.
     fn labels(&self, lives: &[&Life]) -> Vec<Share<String>> {
         let mut labels = Vec::new();
-        for key in self.profile.label_keys().into_iter().take(MOST_KEYS) {
-            let values = self.profile.label_values(key);
+        for (key, values) in &self.labels {
             let value = |life: &Life| values.of(self.profile.samples.labels(life.sample));
             let shares = self.shares(lives, value).into_iter().take(MOST_VALUES);
             labels.extend(shares.map(|Share { what, share }| Share {
