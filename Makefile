@@ -212,6 +212,14 @@ build/labels/ready: tests/labels/requirements.txt tests/labels/packages.sh .venv
 	sh tests/labels/packages.sh $(BIN)/python $(@D)
 	touch $@
 
+# The translated programs of tests/rpython, if there is a Python 2.7; otherwise their tests are skipped.
+build/rpython/ready: tests/rpython/translate.py tests/rpython/requirements.txt $(wildcard tests/rpython/programs/*.py) | .venv/ready
+	$(BIN)/python tests/rpython/translate.py build/rpython
+	mkdir -p $(@D) && touch $@
+
+test-rpython: all build/site/installed build/rpython/ready
+	$(BIN)/python -m pytest tests/rpython
+
 test-native: all build/site/installed build/native/ready
 	$(BIN)/python -m pytest tests/native
 

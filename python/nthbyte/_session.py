@@ -98,8 +98,8 @@ def start(
         of memory, and at :func:`snapshot`. By default it is done where 1 % of the program's CPU time pays for it.
         CPython only.
     names: whether what ``holders`` records has the keys of dictionaries, which are the program's data. CPython only.
-    snapshot: look at who holds what every so many seconds, too; or whenever a signal comes, as ``"USR2"``. CPython
-        only.
+    snapshot: look at who holds what every so many seconds, too; or whenever a signal comes, as ``"USR2"``.
+        CPython only.
 
     The session ends with :func:`stop`, or when the process exits. One thread may start it and another
     may stop it. Each process that this one forks writes a profile of its own, with the process's number

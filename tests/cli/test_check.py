@@ -79,7 +79,7 @@ def test_a_library_that_is_missing_is_named(interpreter: Interpreter, tmp_path: 
 
 
 def test_reports_need_their_program(tmp_path: Path) -> None:
-    change = "import nthbyte._trial as module; module._COMMAND = '/missing'"
+    change = "import nthbyte._trial as module; module.COMMAND = '/missing'"
     found = rows(after(THIS, change, tmp_path))
     assert (found["reports"]["state"], found["native memory"]["state"]) == ("no", "unknown")
     assert found["reports"]["way_out"] == "install nthbyte again"

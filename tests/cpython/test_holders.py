@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import REPOSITORY, Interpreter, report
+from harness import IS_ALL, REPOSITORY, Interpreter, report
 
 READER = REPOSITORY / "crates/profile/tests/read_format.py"
 
@@ -418,7 +418,7 @@ print("".join(children).split(), all(waited), len(ended) <= len(waited))
 """
 
 
-@pytest.mark.parametrize("count", [5, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100 if IS_ALL else 5])
 def test_threads_and_forks_of_the_program_notice_nothing(
     cpython: Interpreter, tmp_path: Path, count: int
 ) -> None:

@@ -164,7 +164,7 @@ def test_a_holder_holds_what_is_freed_when_it_lets_go(cpython: Interpreter, tmp_
         mean = sum(estimates) / len(estimates)
         if not 0.95 * bytes_freed <= mean <= 1.05 * bytes_freed:
             wrong[name] = (bytes_freed, round(mean))
-    print(f"{cpython.name}: {inside} of {checks}, {truth}")
+    print(f"{cpython}: {inside} of {checks}, {truth}")
     assert not wrong
     # Of intervals that hold in 95 of 100 cases, fewer are 4.5 standard deviations away.
     assert inside >= 0.885 * checks
