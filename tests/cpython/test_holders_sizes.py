@@ -119,7 +119,7 @@ def freed(profile: Path, spans: list[tuple[str, int, int]]) -> dict[str, int]:
     for line in read.stdout.splitlines():
         what, *words = line.split(" ")
         if what == "allocation":
-            born[words[0]] = int(words[1]), int(words[7])
+            born[words[0]] = int(words[1]), int(words[8])
         elif what == "freed":
             time, block = born.pop(words[0])
             for name, began, ended in spans:
