@@ -65,14 +65,10 @@ def test_major_collections_agree_with_pypys_own_hooks(pypy: Interpreter, tmp_pat
     for start, end, _ in majors:
         own = [step for step in steps if start <= step[0] and step[1] <= end + ROUNDING]
         assert end - start >= sum(last - first for first, last, _ in own) - ROUNDING * len(own)
+        phases = [phase for phase, _ in itertools.groupby(data["phase"] for _, _, data in own)]
+        assert phases[:4] == ["scanning", "marking", "sweeping", "finalizing"]
         # A clock that is rounded may count the first step of the next one in.
-        phases = (data["phase"] for first, _, data in own if first < end)
-        assert [phase for phase, _ in itertools.groupby(phases)] == [
-            "scanning",
-            "marking",
-            "sweeping",
-            "finalizing",
-        ]
+        assert phases[4:] in ([], ["scanning"])
 
 
 COLLECTING = """

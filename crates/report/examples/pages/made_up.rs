@@ -248,7 +248,8 @@ pub fn leak(profile: Profile) -> Profile {
 
 /// Adds a snapshot of the end: a cache holds what the first half of the threads allocated, and a list the rest.
 pub fn with_snapshot(mut profile: Profile) -> Profile {
-    const NODES: [(u32, Kind, &str, Link, &str, Option<u32>); 5] = [
+    type Row<'a> = (u32, Kind, &'a str, Link, &'a str, Option<u32>);
+    const NODES: [Row<'_>; 5] = [
         (0, Kind::Module, "__main__", Link::Unknown, "", None),
         (
             1,

@@ -26,9 +26,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
         facts.places.place(itself.key),
     );
     let is_one = place == innermost;
-    // PyPy's profiler does not say which line ran: the place is where the function begins.
-    let has_lines = first.key.is_none_or(|(_, line)| line > 0);
-    let noun = if has_lines { "line" } else { "function" };
+    let noun = places::noun(first.key);
     let does = if is_one { "allocates" } else { "leads to" };
     answer.say(format!(
         "{} {does} {}, {} of all bytes{}.",
@@ -119,7 +117,7 @@ fn young(facts: &Facts<'_>, answer: &mut Answer) {
     };
     let place = facts.places.place(first.key);
     let there = match answer.places.last() == Some(&place) {
-        true => "That line".to_owned(),
+        true => format!("That {}", places::noun(first.key)),
         false => name(&place),
     };
     let dies = match few {
@@ -132,10 +130,9 @@ fn young(facts: &Facts<'_>, answer: &mut Answer) {
         facts.count(&objects),
     ));
     let types = types_text(&facts.places.types(here));
-    let than = if clear {
-        ", more than any other line"
-    } else {
-        ""
+    let than = match clear {
+        true => format!(", more than any other {}", places::noun(first.key)),
+        false => String::new(),
     };
     answer.say(format!(
         "{there} makes {} of them{than}; of their bytes, {types}.",

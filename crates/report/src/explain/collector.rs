@@ -151,10 +151,9 @@ fn feeds(facts: &Facts<'_>, answer: &mut Answer) {
     sums.iter().for_each(|(_, sum)| all.add(sum));
     let whole = figure(&all);
     let place = facts.places.place(first.key);
-    let than = if clear {
-        ", more than for any other line"
-    } else {
-        ""
+    let than = match clear {
+        true => format!(", more than for any other {}", places::noun(first.key)),
+        false => String::new(),
     };
     let at = facts.places.at(first.key, By::OwnLine);
     let here = |id: SampleId| {

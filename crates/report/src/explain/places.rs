@@ -38,6 +38,14 @@ pub(super) enum By {
 /// A place: an index into `Profile::functions`, and a line; `None` without a Python frame.
 pub(super) type Key = Option<(u32, u32)>;
 
+/// What a place is called. PyPy's profiler does not say which line ran: the place is a function then.
+pub(super) fn noun(key: Key) -> &'static str {
+    match key {
+        Some((_, 0)) => "function",
+        _ => "line",
+    }
+}
+
 impl Sum for Totals {
     fn add(&mut self, other: &Self) {
         Self::add(self, other);

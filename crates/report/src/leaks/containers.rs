@@ -140,7 +140,8 @@ pub(crate) fn chains(
         }
     }
     freed.values_mut().for_each(|freed| freed.sort_unstable());
-    let before = |id: SampleId| {
+    // A block was replaced by one other.
+    let before = |id: SampleId, taken: &HashSet<SampleId, RandomState>| {
         let freed = freed.get(&place(id))?;
         let (born, new) = (samples.time(id), size(id));
         let after = born
@@ -152,7 +153,9 @@ pub(crate) fn chains(
             .iter()
             .take_while(|(at, _)| at.0 <= after)
             .take(NEAR);
-        let is_smaller = |old: SampleId| size(old) < new && size(old).saturating_mul(MOST) >= new;
+        let is_smaller = |old: SampleId| {
+            size(old) < new && size(old).saturating_mul(MOST) >= new && !taken.contains(&old)
+        };
         let replaced = near.map(|&(_, old)| old);
         let replaced = replaced.filter(|&old| samples.time(old) < born && is_smaller(old));
         replaced.max_by_key(|&old| size(old)).or_else(|| {
@@ -166,9 +169,11 @@ pub(crate) fn chains(
         })
     };
     let mut chains = Vec::new();
+    let mut taken = HashSet::default();
     for last in tails {
         let (mut steps, mut blocks, mut block) = (Vec::new(), vec![last], last);
-        while let Some(old) = before(block) {
+        while let Some(old) = before(block, &taken) {
+            taken.insert(old);
             let at = clocks.moment(samples.time(block));
             steps.push(Step {
                 at,

@@ -80,14 +80,16 @@ impl Library {
     /// The running program, or the library that has the code of one.
     #[must_use]
     pub fn of_program() -> Option<Self> {
-        // SAFETY: as in `of_this_process`.
-        let entry = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SHARED_ENTRY.as_ptr()) };
-        if !entry.is_null() {
-            return Self::containing(entry as usize);
-        }
         // SAFETY: no preconditions. The program's headers are in its first segment.
         let headers = unsafe { libc::getauxval(libc::AT_PHDR) };
-        Self::containing(headers as usize)
+        let program = Self::containing(headers as usize)?;
+        // A look-up that fails would leave its message on the program's heap: only what is imported is looked up.
+        if program.import_slots(SHARED_ENTRY).is_empty() {
+            return Some(program);
+        }
+        // SAFETY: as in `of_this_process`.
+        let entry = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SHARED_ENTRY.as_ptr()) };
+        Self::containing(entry as usize)
     }
 
     fn containing(address: usize) -> Option<Self> {
