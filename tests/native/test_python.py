@@ -137,7 +137,8 @@ for _ in range(100):
     assert is_near(rows["in_thread"]["total_bytes"], 200_000_000)
     outside = rows["[no Python frame]"]["total_bytes"]
     # A megabyte or two of PyPy's own small blocks have no frame either.
-    assert outside["low"] <= 25_000_000 + 3_000_000 * interpreter.is_pypy and outside["high"] >= 25_000_000
+    # Its standard deviation is 1.5 %: 2 % of blocks of this size have no sample.
+    assert 22_500_000 <= outside["estimate"] <= 27_500_000 + 3_000_000 * interpreter.is_pypy
 
 
 def test_names_of_threads(cpython: Interpreter, tmp_path: Path) -> None:
