@@ -158,7 +158,7 @@ mod tests {
         let grows = taken(None, 300, |at| 1 << at.min(60));
         assert_eq!(moments(&grows), [1, 3, 6, 12, 24, 48, 96]);
         let steadily = taken(None, 300, |at| 100 + 10 * at);
-        assert_eq!(moments(&steadily), [1, 3, 6, 12, 24, 48, 96, 156, 216, 276]);
+        assert_eq!(moments(&steadily), [1, 4, 8, 16, 32, 64, 124, 184, 244]);
         assert!(steadily.iter().all(|one| one.1 == Reason::Peak));
         // An hour of little growth has few.
         let slowly = taken(None, 3600, |at| 10_000 + at);
