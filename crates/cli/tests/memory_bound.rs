@@ -80,6 +80,15 @@ fn no_command_takes_more_than_in_proportion_to_the_events() {
             },
         ),
         (
+            "blocks that may have taken the place of smaller ones",
+            Crafted {
+                sizes: true,
+                samples_every: 1,
+                frees_every: 1,
+                ..nested
+            },
+        ),
+        (
             "another thread and label set each time",
             Crafted {
                 nodes: MANY / 2,
