@@ -113,7 +113,7 @@ SITUATIONS = {
     ),
     "handler": (
         "import signal, time\ndef h(*a):\n e = time.time() + 2\n while time.time() < e: str(e)\n print('handled')\n"
-        "signal.signal(signal.SIGALRM, h); signal.setitimer(signal.ITIMER_REAL, .01); signal.pause(); input()"
+        "signal.signal(signal.SIGALRM, h); signal.setitimer(signal.ITIMER_REAL, .01); time.sleep(.1); input()"
     ),
     "timer": (
         "import signal, time\nn = 0\ndef h(*a):\n global n; n += 1\n"
