@@ -50,21 +50,8 @@ fn profile(functions: &[Objects]) -> Profile {
         });
     }
     let mut samples = Vec::new();
-    for (number, made) in (0..).zip(functions) {
-        profile.functions.push(Function {
-            name: format!("function_{number}"),
-            file: "/srv/app.py".to_owned(),
-            first_line: number * 10 + 1,
-        });
-        profile.frames.push(Frame {
-            function: number,
-            line: number * 10 + 2,
-            kind: FrameKind::Interpreted,
-        });
-        profile.stacks.push(StackNode {
-            parent: NodeId::ROOT,
-            frame: number,
-        });
+    for (number, made) in functions.iter().enumerate() {
+        let stack = synthetic::add_function(&mut profile, &format!("function_{number}"));
         for at in 0..made.samples {
             let time = END * (2 * at + 1) / (2 * made.samples);
             let freed = made.lives.map(|part| time + (part * END as f64) as u64);
@@ -72,7 +59,7 @@ fn profile(functions: &[Objects]) -> Profile {
             samples.push(Sample {
                 time: Nanos(time),
                 thread: ThreadId(0),
-                stack: NodeId(number + 1),
+                stack,
                 shape: Shape {
                     size: made.size,
                     block: made.size,

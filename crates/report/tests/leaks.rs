@@ -44,32 +44,18 @@ fn profile_of(sites: &[Vec<Life>], seed: u64, smaller: u64) -> Profile {
     let mut samples = Vec::new();
     let probability = -(-(SIZE as f64) / PERIOD as f64).exp_m1();
     for (number, lives) in sites.iter().enumerate() {
-        let number = number as u32;
-        profile.functions.push(Function {
-            name: format!("site_{number}"),
-            file: "/srv/app.py".to_owned(),
-            first_line: number * 10 + 1,
-        });
-        profile.frames.push(Frame {
-            function: number,
-            line: number * 10 + 2,
-            kind: FrameKind::Interpreted,
-        });
-        profile.stacks.push(StackNode {
-            parent: NodeId::ROOT,
-            frame: number,
-        });
+        let stack = synthetic::add_function(&mut profile, &format!("site_{number}"));
         for &(birth, death) in lives {
             if random.random_bool(probability) {
-                samples.push((birth, death, number + 1));
+                samples.push((birth, death, stack));
             }
         }
     }
     samples.sort_by(|one, other| one.0.total_cmp(&other.0));
     let nanos = |part: f64| Nanos((part * RUN as f64) as u64);
-    for (birth, death, node) in samples {
+    for (birth, death, stack) in samples {
         let sample = Sample {
-            stack: NodeId(node),
+            stack,
             type_id: TypeId(1),
             lifetime: if death.is_some() {
                 Lifetime::Freed

@@ -33,32 +33,19 @@ pub fn profile(functions: &[Vec<Object>], length: u64, seed: u64) -> Profile {
             native: String::new(),
         }));
     let mut samples = Vec::new();
-    for (number, objects) in (0..).zip(functions) {
-        profile.functions.push(Function {
-            name: format!("function_{number}"),
-            file: "/srv/app.py".to_owned(),
-            first_line: number * 10 + 1,
-        });
-        profile.frames.push(Frame {
-            function: number,
-            line: number * 10 + 2,
-            kind: FrameKind::Interpreted,
-        });
-        profile.stacks.push(StackNode {
-            parent: NodeId::ROOT,
-            frame: number,
-        });
+    for (number, objects) in functions.iter().enumerate() {
+        let stack = synthetic::add_function(&mut profile, &format!("function_{number}"));
         for &object in objects {
             if random.random_bool(-(-(object.2 as f64) / PERIOD as f64).exp_m1()) {
-                samples.push((object, number + 1));
+                samples.push((object, stack));
             }
         }
     }
     samples.sort_by(|one, other| one.0.0.total_cmp(&other.0.0));
     let nanos = |part: f64| Nanos((part * length as f64) as u64);
-    for ((birth, death, size, kind), node) in samples {
+    for ((birth, death, size, kind), stack) in samples {
         profile.samples.push(Sample {
-            stack: NodeId(node),
+            stack,
             type_id: TypeId(kind),
             lifetime: death.map_or(Lifetime::StillLive, |_| Lifetime::Freed),
             freed: death.map(nanos),

@@ -23,9 +23,7 @@ use std::ops::Range;
 use nthbyte_session::KeyMap;
 
 use super::control_flow::Function;
-use super::search::{
-    CLOSE_BY, displacement, field_access, leads, major_collection, minor_collection,
-};
+use super::search::{CLOSE_BY, Found, displacement, field_access, leads};
 use crate::binary::incminimark::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT};
 
 /// A program with fewer fast paths is refused. The smallest program, which allocates in one line, has 34: RPython's own
@@ -66,26 +64,15 @@ pub fn search(code: &[u8], text: usize, data: &Range<usize>) -> Result<Collector
             ));
         }
     };
-    let (nursery_free, nursery_top) = (free - gc, top - gc);
-    let minor = minor_collection(
-        code,
-        text,
+    let found = Found {
         gc,
         reserve,
-        &slow_path,
-        nursery_free,
-        nursery_top,
-    )?;
-    Ok(Collector {
-        gc,
-        reserve,
-        minor,
-        nursery_free,
-        nursery_top,
-        major: major_collection(code, text, &slow_path, minor),
+        nursery_free: free - gc,
+        nursery_top: top - gc,
         sites,
         runner_up,
-    })
+    };
+    found.collector(code, text, &slow_path)
 }
 
 /// The addresses of `nursery_free` and `nursery_top`, on which the fast paths agree, with their number, and that of the fast

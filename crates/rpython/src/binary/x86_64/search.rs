@@ -75,25 +75,63 @@ pub fn search(code: &[u8], text: usize, data: &Range<usize>) -> Result<Collector
         .filter(|site| (site.gc, site.target) == (gc, reserve));
     let (nursery_free, nursery_top) = fields(code, text, gc, of_winner.map(|site| site.at))?;
     let slow_path = Function::decode(code, text, reserve);
-    let minor = minor_collection(
-        code,
-        text,
+    let found = Found {
         gc,
         reserve,
-        &slow_path,
         nursery_free,
         nursery_top,
-    )?;
-    Ok(Collector {
-        gc,
-        reserve,
-        minor,
-        nursery_free,
-        nursery_top,
-        major: major_collection(code, text, &slow_path, minor),
         sites: count,
         runner_up,
-    })
+    };
+    found.collector(code, text, &slow_path)
+}
+
+/// What a search finds by the sites of allocations: the rest of the collector follows from it.
+pub(super) struct Found {
+    pub(super) gc: usize,
+    pub(super) reserve: usize,
+    pub(super) nursery_free: usize,
+    pub(super) nursery_top: usize,
+    pub(super) sites: u32,
+    pub(super) runner_up: u32,
+}
+
+impl Found {
+    /// `slow_path`: the function at `reserve`.
+    pub(super) fn collector(
+        self,
+        code: &[u8],
+        text: usize,
+        slow_path: &Function,
+    ) -> Result<Collector, String> {
+        let Self {
+            gc,
+            reserve,
+            nursery_free,
+            nursery_top,
+            sites,
+            runner_up,
+        } = self;
+        let minor = minor_collection(
+            code,
+            text,
+            gc,
+            reserve,
+            slow_path,
+            nursery_free,
+            nursery_top,
+        )?;
+        Ok(Collector {
+            gc,
+            reserve,
+            minor,
+            nursery_free,
+            nursery_top,
+            major: major_collection(code, text, slow_path, minor),
+            sites,
+            runner_up,
+        })
+    }
 }
 
 /// The number of slow paths for each pair of collector and target.
@@ -217,7 +255,7 @@ fn clear_winner(votes: &KeyMap<usize, u32>) -> Option<usize> {
 
 /// The one function that sets both fields, of those that `collect_and_reserve` calls directly or
 /// through one other function.
-pub(super) fn minor_collection(
+fn minor_collection(
     code: &[u8],
     text: usize,
     gc: usize,
@@ -268,12 +306,7 @@ pub(super) fn minor_collection(
 
 /// The one function that sets one field to each of the states. A function that `collect_and_reserve` calls, and that
 /// also calls the minor collection, calls it.
-pub(super) fn major_collection(
-    code: &[u8],
-    text: usize,
-    slow_path: &Function,
-    minor: usize,
-) -> Option<Major> {
+fn major_collection(code: &[u8], text: usize, slow_path: &Function, minor: usize) -> Option<Major> {
     let mut found = Set::default();
     for &callee in slow_path.calls.iter().filter(|&&call| call != minor) {
         let progress = Function::decode(code, text, callee);
