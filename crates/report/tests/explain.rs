@@ -2,12 +2,12 @@
 
 use nthbyte_profile::event;
 use nthbyte_profile::event::{
-    Collection, CollectionKind, FrameKind, LabelSetId, Nanos, NodeId, ThreadId, TypeId,
+    Collection, CollectionKind, LabelSetId, Nanos, NodeId, ThreadId, TypeId,
 };
 use nthbyte_profile::meta::{Distances, Meta, Method, Source, SourceKind};
 use nthbyte_profile::model::{
-    Frame, Function, LabelSet, Lifetime, Process, ProcessId, Profile, Sample, Samples, SamplingId,
-    Shape, StackNode, ThreadNames, TimeSample, TypeNames,
+    LabelSet, Lifetime, Process, ProcessId, Profile, Sample, Samples, SamplingId, Shape,
+    ThreadNames, TimeSample, TypeNames,
 };
 use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_report::explain::{Answer, Asked, Style, Topic};

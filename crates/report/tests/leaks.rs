@@ -1,11 +1,9 @@
 //! Verdicts on made-up programs whose truth is known: how often a leak is found, and how often
 //! something is accused that is none.
 
-use nthbyte_profile::event::{FrameKind, LabelSetId, Nanos, NodeId, TypeId};
+use nthbyte_profile::event::{LabelSetId, Nanos, TypeId};
 use nthbyte_profile::meta::{Distances, Meta, Method, Source};
-use nthbyte_profile::model::{
-    Frame, Function, LabelSet, Lifetime, Profile, Sample, Samples, SamplingId, StackNode, TypeNames,
-};
+use nthbyte_profile::model::{LabelSet, Lifetime, Profile, Sample, Samples, SamplingId, TypeNames};
 use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_report::Leaks;
 use nthbyte_report::leaks::Verdict;

@@ -1,10 +1,8 @@
 //! Made-up services, whose truth is known.
 
-use nthbyte_profile::event::{FrameKind, Nanos, NodeId, TypeId};
+use nthbyte_profile::event::{Nanos, TypeId};
 use nthbyte_profile::meta::{Distances, Meta, Method, Source};
-use nthbyte_profile::model::{
-    Frame, Function, Lifetime, Profile, Sample, SamplingId, StackNode, TypeNames,
-};
+use nthbyte_profile::model::{Lifetime, Profile, Sample, SamplingId, TypeNames};
 use nthbyte_profile::synthetic::{self, Synthetic};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
