@@ -50,6 +50,8 @@ class Config(TypedDict):
     """The profiled process that started this one, if any."""
     memory_before: int | None
     """The bytes that were in memory when the session began in a process that ran already."""
+    tags: dict[str, str]
+    """The labels of the process."""
     line_at_signal: str | None
     """What the agent prints on stderr if a signal ends the process; with the line end."""
     run: int

@@ -149,9 +149,9 @@ def is_apart(words: Sequence[str]) -> bool:
 def command_line() -> list[str]:
     """Returns the words with which this process was started."""
     original: list[str] | None = getattr(sys, "orig_argv", None)
-    if original is not None:
+    if original and any(original):
         return list(original)
-    # Python 3.9, of an older PyPy.
+    # Python 3.9, of an older PyPy; and a program that has Python inside of it, such as uWSGI.
     with open("/proc/self/cmdline", "rb") as file:
         return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
 

@@ -6,7 +6,8 @@ silently, where the package is gone or cannot be imported. From CPython 3.15 on 
 for the same purpose, and ``.pth`` files work up to 3.17. There is no such file, because ``site`` imports ``pkgutil``
 for one: 7 ms at each start of every program.
 
-Each variable has a function of its own here. What it does is the program's start: nothing may be printed or raised.
+Each variable has a function of its own here. What it does is the program's start: nothing may be raised, and a line is
+printed only where somebody's value for a variable is wrong.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ def run() -> None:
     """Does what the variables ask for. ``nthbyte.pth`` calls it, and ignores errors."""
     if _has_other_rights():
         return
+    values = {name: os.environ.get(name) for name in _FUNCTIONS}
+    if values["NTHBYTE_JOIN"] and values["NTHBYTE"] != "ready":
+        # A child of a recorded process is recorded as such, or not at all.
+        values["NTHBYTE"] = None
     for name, function in _FUNCTIONS.items():
-        value = os.environ.get(name)
+        value = values[name]
         if value:
             try:
                 function(value)
@@ -44,11 +49,17 @@ def _join(text: str) -> None:
     join_program(text)
 
 
-def _make_ready(value: str) -> None:
-    from nthbyte._ready import at_start
+def _switch(value: str) -> None:
+    """Records this program, or makes it ready to be."""
+    if value == "ready":
+        from nthbyte._ready import at_start
 
-    at_start(value)
+        at_start(value)
+    else:
+        from nthbyte._environment import at_start as record
+
+        record(value)
 
 
 # The variables that `nthbyte.pth` looks for, and what each does with its value.
-_FUNCTIONS: dict[str, Callable[[str], object]] = {"NTHBYTE_JOIN": _join, "NTHBYTE": _make_ready}
+_FUNCTIONS: dict[str, Callable[[str], object]] = {"NTHBYTE_JOIN": _join, "NTHBYTE": _switch}

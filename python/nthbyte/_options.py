@@ -83,6 +83,36 @@ def parse_snapshot(text: str) -> float | str:
     return parse_seconds(text)
 
 
+# A process has so many tags at most, with so many characters in each key and value.
+_MOST_TAGS = 64
+_LONGEST_TAG = 256
+
+
+def parse_tags(text: str) -> dict[str, str]:
+    """Returns the labels of a process, by key: ``service:web,env:prod``, also with ``=`` in place of a colon.
+
+    Raises ValueError, with one line for the user, if one of them has no key or no value, or is too long.
+    """
+    tags = {}
+    for word in text.split(","):
+        at = min((at for at in (word.find(":"), word.find("=")) if at >= 0), default=len(word))
+        key, value = word[:at].strip(), word[at + 1 :].strip()
+        if key and value:
+            tags[key] = value
+        elif word.strip():
+            raise ValueError(f"{word.strip()!r} is no tag: write service:web,env:prod")
+    return _checked_tags(tags)
+
+
+def _checked_tags(tags: dict[str, str]) -> dict[str, str]:
+    if len(tags) > _MOST_TAGS:
+        raise ValueError(f"{len(tags)} tags are too many: a process has {_MOST_TAGS} at most")
+    for key, value in tags.items():
+        if max(len(key), len(value)) > _LONGEST_TAG:
+            raise ValueError(f"the tag {key[:40]!r} is too long: take {_LONGEST_TAG} characters at most")
+    return tags
+
+
 class Option:
     """One option."""
 
@@ -195,6 +225,14 @@ def _snapshot(value: Any) -> float | int:
     return float(value)
 
 
+def _tags(value: Any) -> dict[str, str]:
+    if isinstance(value, str):
+        return parse_tags(value)
+    if not isinstance(value, dict) or not all(isinstance(one, str) for tag in value.items() for one in tag):
+        raise ValueError(f"--tags has keys with values, such as service:web,env:prod, not {value!r}")
+    return _checked_tags(value)
+
+
 def _huge_pages(value: Any) -> Any:
     if value not in HUGE_PAGES:
         raise ValueError(f"--huge-pages is thp, hugetlb or off, not {value!r}")
@@ -301,6 +339,14 @@ OPTIONS = (
         read=parse_snapshot,
         check=_snapshot,
         interpreters=("cpython",),
+    ),
+    Option(
+        "tags",
+        "labels of the whole process, which all its samples have: service:web,env:prod (default: those of the "
+        "environment variable NTHBYTE_TAGS)",
+        placeholder="KEY:VALUE,…",
+        read=parse_tags,
+        check=_tags,
     ),
     Option(
         "start_after",

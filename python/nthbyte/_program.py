@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _VARIABLE = b"NTHBYTE_PROGRAM"
 
 # The options that have a meaning for a program without Python. The first group is that of a session's settings.
-_SETTINGS = ("force", "every", "seed")
+_SETTINGS = ("force", "every", "seed", "tags")
 _OTHERS = ("output", "quiet", "native", "native_frames", "fixed")
 
 # Of an ELF file: the kinds of programs that processors run (e_machine), and of segments (p_type).

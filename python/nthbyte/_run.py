@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # Modules that only the start needs. The functions here import them when they need them, so that nothing else holds
 # them. A later session of the program imports them again.
-_OF_THE_START = ("_command_line", "_operations", "_options", "_size")
+_OF_THE_START = ("_command_line", "_environment", "_operations", "_options", "_size")
 
 
 def start(words: list[str]) -> Running:
@@ -77,9 +77,9 @@ def start(words: list[str]) -> Running:
 
             ready()
         elif any(value is not None for value in schedule.values()):
-            _begin_by_schedule(config, options["force"], is_quiet, with_children, schedule)
+            record_by_schedule(config, options["force"], is_quiet, with_children, schedule)
         else:
-            _begin(config, options["force"], is_quiet, with_children)
+            record(config, options["force"], is_quiet, with_children)
     except Error as error:
         fail(str(error), 1)
     restart_tracemalloc(limit)
@@ -96,7 +96,7 @@ def _refuse_with_ready(options: dict[str, Any]) -> None:
             fail(f"--ready and {option.flag} exclude each other: give {option.flag} to nthbyte attach", 2)
 
 
-def _begin(config: Config, force: bool, is_quiet: bool, with_children: bool) -> None:
+def record(config: Config, force: bool, is_quiet: bool, with_children: bool) -> None:
     """Starts a session that lasts until the program ends."""
     from nthbyte._command_line import renamed
 
@@ -134,7 +134,7 @@ def _drop_future() -> None:
     del sys.modules["__future__"]
 
 
-def _begin_by_schedule(
+def record_by_schedule(
     config: Config, force: bool, is_quiet: bool, with_children: bool, schedule: dict[str, Any]
 ) -> None:
     """Starts a session later, or one that ends before the program, but installs the heap now."""

@@ -75,6 +75,7 @@ def start(
     holders: bool | None = None,
     names: bool = True,
     snapshot: float | str | None = None,
+    tags: dict[str, str] | str | None = None,
 ) -> None:
     """Starts recording the allocations of all threads of this process into the file ``output``.
 
@@ -100,6 +101,8 @@ def start(
     names: whether what ``holders`` records has the keys of dictionaries, which are the program's data. CPython only.
     snapshot: look at who holds what every so many seconds, too; or whenever a signal comes, as ``"USR2"``.
         CPython only.
+    tags: labels of the whole process, which all its samples have, as a dict or as ``"service:web,env:prod"``; by
+        default those of the environment variable NTHBYTE_TAGS.
 
     The session ends with :func:`stop`, or when the process exits. One thread may start it and another
     may stop it. Each process that this one forks writes a profile of its own, with the process's number
@@ -110,7 +113,7 @@ def start(
     supported, or if a signal handler calls it while a session is being started or stopped.
     """
     arguments = _arguments(
-        force, every, fixed, seed, cpu, native, native_frames, huge_pages, holders, names, snapshot
+        force, every, fixed, seed, cpu, native, native_frames, huge_pages, holders, names, snapshot, tags
     )
     part = _begin_and_warn(output, _configure(output, arguments), force)
     if part is not None:
@@ -269,9 +272,10 @@ class Profiler:
         holders: bool | None = None,
         names: bool = True,
         snapshot: float | str | None = None,
+        tags: dict[str, str] | str | None = None,
     ):
         arguments = _arguments(
-            force, every, fixed, seed, cpu, native, native_frames, huge_pages, holders, names, snapshot
+            force, every, fixed, seed, cpu, native, native_frames, huge_pages, holders, names, snapshot, tags
         )
         self._output = output
         self._config = _configure(output, arguments)
@@ -314,6 +318,7 @@ def _arguments(
     holders: bool | None,
     names: bool,
     snapshot: float | str | None,
+    tags: dict[str, str] | str | None,
 ) -> dict[str, Any]:
     """Returns the arguments of ``start`` and ``Profiler`` by name."""
     return {
@@ -328,6 +333,7 @@ def _arguments(
         "holders": holders,
         "names": names,
         "snapshot": snapshot,
+        "tags": tags,
     }
 
 
@@ -394,10 +400,25 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
         "interpreter": interpreter(),
         "parent_pid": None,
         "memory_before": None,
+        "tags": _kept_tags(checked["tags"]),
         "line_at_signal": None,
         "claimed": False,
         "run": time.time_ns(),
     }
+
+
+def _kept_tags(tags: dict[str, str] | None) -> dict[str, str]:
+    """Returns these tags as a profile keeps them; without any, those of the environment.
+
+    Raises ValueError if these are wrong.
+    """
+    from nthbyte._options import parse_tags
+
+    try:
+        tags = parse_tags(os.environ.get("NTHBYTE_TAGS", "")) if tags is None else tags
+    except ValueError as error:
+        raise ValueError(f"NTHBYTE_TAGS: {error}") from None
+    return {as_text(key): as_text(value) for key, value in tags.items()}
 
 
 def begin(

@@ -23,7 +23,7 @@ use crate::event::{
 };
 use crate::meta::Unit;
 use crate::model::{
-    Damage, Frame, Function, LabelSet, Lifetime, Profile, Shape, ShapeId, Site, SiteId, StackNode,
+    Damage, Frame, Function, Lifetime, Profile, Shape, ShapeId, Site, SiteId, StackNode,
     ThreadNames, TimeSample, TypeNames,
 };
 use crate::processes::ProcessId;
@@ -92,6 +92,8 @@ pub(crate) struct Loader {
     type_numbers: Numbers,
     thread_numbers: Numbers,
     label_set_numbers: Numbers,
+    /// The set with the tags of the file's process, which samples without labels have.
+    tags: LabelSetId,
     sources: Sources,
     functions: Interner,
     /// The functions of images, by path and build id.
@@ -132,6 +134,7 @@ impl Default for Loader {
             type_numbers: Numbers::starting_at(1),
             thread_numbers: Numbers::starting_at(0),
             label_set_numbers: Numbers::starting_at(1),
+            tags: LabelSetId::NONE,
             functions: Interner::new(),
             images: HashMap::default(),
             frames: Interner::new(),
@@ -339,22 +342,18 @@ impl Loader {
 
     fn label(&mut self, label: &Label<'_>) {
         let parent = self.labels(label.parent);
-        let number = self.profile.label_sets.len() as u32;
-        self.label_set_numbers.define(number);
-        self.profile.label_sets.push(LabelSet {
-            parent,
-            key: label.key.to_owned(),
-            value: label.value.to_owned(),
-        });
+        let set = self.profile.push_label(parent, label.key, label.value);
+        self.label_set_numbers.define(set.0);
     }
 
-    /// Label sets from a lost block become the empty set.
+    /// Label sets from a lost block become the empty set, which has the process's tags.
     #[inline]
     fn labels(&self, set: LabelSetId) -> LabelSetId {
-        if set == LabelSetId::NONE {
-            return set;
-        }
-        LabelSetId(self.label_set_numbers.get(set.0).unwrap_or(0))
+        let known = || self.label_set_numbers.get(set.0).map(LabelSetId);
+        (set != LabelSetId::NONE)
+            .then(known)
+            .flatten()
+            .unwrap_or(self.tags)
     }
 
     /// The site of an allocation in the tables. The block remembers it under its number there, unless what it refers to may

@@ -11,8 +11,8 @@ use crate::activity;
 use crate::compilation::COMPILATION;
 use crate::composition::{self, encode_arenas};
 use crate::event::{
-    Allocation, Code, CodeId, CpuSample, End, Event, Extension, Label, Lines, Nanos, Node,
-    Survival, Thread, ThreadId, TypeName,
+    Allocation, Code, CodeId, CpuSample, End, Event, Extension, Label, LabelSetId, Lines, Nanos,
+    Node, Survival, Thread, ThreadId, TypeName,
 };
 use crate::format::MAX_EXTENSION;
 use crate::holders::HOLDERS;
@@ -33,6 +33,11 @@ impl Profile {
             periods: self.sources.iter().map(|source| source.period).collect(),
             threads: vec![ThreadId(0); self.threads.len()],
             out: Writer::new(out, &self.meta)?,
+            tags: if self.processes.len() > 1 {
+                0
+            } else {
+                self.meta.tags().count() as u32
+            },
             lost: None,
         };
         file.processes()?;
@@ -50,6 +55,8 @@ struct File<'a, W: Write> {
     /// The numbers of threads in the file: the threads of a process follow it.
     threads: Vec<ThreadId>,
     out: Writer<W>,
+    /// The number of label sets that stand for the tags of the only process: its description has them.
+    tags: u32,
     /// What the file says of lost samples at this point; `None` if it has said nothing.
     lost: Option<u32>,
 }
@@ -122,14 +129,19 @@ impl<W: Write> File<'_, W> {
                 native: &names.native,
             }))?;
         }
-        for set in &self.profile.label_sets[1..] {
+        for set in self.profile.label_sets.iter().skip(1 + self.tags as usize) {
             self.out.write(&Event::Label(Label {
-                parent: set.parent,
+                parent: self.labels(set.parent),
                 key: &set.key,
                 value: &set.value,
             }))?;
         }
         Ok(())
+    }
+
+    /// The number of a label set in the file.
+    const fn labels(&self, set: LabelSetId) -> LabelSetId {
+        LabelSetId(set.0.saturating_sub(self.tags))
     }
 
     fn thread(&self, thread: ThreadId) -> ThreadId {
@@ -180,7 +192,7 @@ impl<W: Write> File<'_, W> {
                 block: sample.shape.block,
                 points: sample.shape.points,
                 type_id: sample.type_id,
-                labels: sample.labels,
+                labels: self.labels(sample.labels),
                 source: self.profile.sampling(sample.shape.sampling).source,
                 survival: match sample.lifetime {
                     Lifetime::DiedYoung => Survival::DiedYoung,
@@ -201,7 +213,7 @@ impl<W: Write> File<'_, W> {
                 time: sample.time,
                 thread: self.thread(sample.thread),
                 stack: sample.stack,
-                labels: sample.labels,
+                labels: self.labels(sample.labels),
                 source: self.profile.sampling(sample.sampling).source,
             }))?;
         }

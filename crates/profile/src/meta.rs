@@ -1,5 +1,7 @@
 //! The description of a session, which is known at its start.
 
+use std::collections::BTreeMap;
+
 pub use nthbyte_sampling::Distances;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -251,6 +253,13 @@ pub struct Meta {
     /// does not know who allocated them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_before: Option<u64>,
+    /// The labels of the whole process, which every sample has: `service`, `env`, `version`. Those of a thread's work are inside
+    /// of them. Readers take the first [`MOST_TAGS`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// The name of the machine, or of the container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Wall-clock time of the session's start: nanoseconds since 1970-01-01 UTC.
     pub started_unix_nanos: u64,
     /// The sources at the session's start. A [`SourceId`](crate::event::SourceId) is an index into
@@ -268,7 +277,16 @@ pub struct Meta {
 pub const READS_ARE_FORBIDDEN: &str =
     "this system forbids a process to read itself (process_vm_readv)";
 
+/// So many tags of a process are read.
+pub const MOST_TAGS: usize = 64;
+
 impl Meta {
+    /// The tags that are read: keys with values, in the order of keys.
+    pub fn tags(&self) -> impl Iterator<Item = (&str, &str)> {
+        let tags = self.tags.iter().take(MOST_TAGS);
+        tags.map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
     /// Parses the description in a file; `None` if it is not valid.
     pub(crate) fn parse(json: &[u8]) -> Option<Self> {
         serde_json::from_slice(json).ok()

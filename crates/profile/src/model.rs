@@ -291,6 +291,20 @@ impl Profile {
         sum.clauses().into_iter()
     }
 
+    /// The tags that all processes have in common, each as `service=web`, in the order of keys.
+    #[must_use]
+    pub fn common_tags(&self) -> Vec<String> {
+        let in_all = |&(key, value): &(&str, &str)| {
+            let mut others = self.processes.iter().skip(1);
+            others.all(|one| one.meta.tags.get(key).is_some_and(|of| of == value))
+        };
+        let first = self.processes.iter().take(1);
+        let tags = first.flat_map(|process| process.meta.tags());
+        tags.filter(in_all)
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect()
+    }
+
     /// What the first process that was recorded from a later moment on had before: see [`Meta::before`].
     #[must_use]
     pub fn before(&self) -> Option<String> {
@@ -383,6 +397,16 @@ impl Profile {
         let samples = self.cpu.iter();
         let nanos = samples.map(|sample| self.sampling(sample.sampling).period as f64);
         Some(1e9 * self.cpu.len() as f64 / nanos.sum::<f64>())
+    }
+
+    /// Adds a label set: another one with one more label.
+    pub(crate) fn push_label(&mut self, parent: LabelSetId, key: &str, value: &str) -> LabelSetId {
+        self.label_sets.push(LabelSet {
+            parent,
+            key: key.to_owned(),
+            value: value.to_owned(),
+        });
+        LabelSetId(self.label_sets.len() as u32 - 1)
     }
 
     /// The labels of a set, each key once. Of a set that many others are part of, the innermost [`MOST_LABELS`] are looked at.

@@ -183,6 +183,8 @@ impl Synthetic {
             pid: 4242,
             parent_pid: None,
             memory_before: None,
+            tags: Default::default(),
+            host: None,
             run: None,
             started_unix_nanos: 1_790_000_000_000_000_000,
             sources: Source::of_session(

@@ -1,5 +1,7 @@
 //! The settings of a session. The host's Python code passes them as a JSON text.
 
+use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -65,6 +67,9 @@ pub struct Config {
     /// The memory that was there before the session: see [`Meta::memory_before`].
     #[serde(default)]
     pub memory_before: Option<u64>,
+    /// The labels of the process: see [`Meta::tags`].
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
     /// What is printed on stderr if a signal ends the process; with the line end.
     #[serde(default)]
     pub line_at_signal: Option<String>,
@@ -175,6 +180,8 @@ impl Config {
             parent_pid: self.parent_pid,
             run: self.run,
             memory_before: self.memory_before,
+            tags: self.tags.clone(),
+            host: host_name(),
             started_unix_nanos: unix_nanos(),
             sources: Source::of_session(
                 method,
@@ -227,6 +234,15 @@ fn unix_nanos() -> u64 {
         .map_or(0, |since| {
             u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
         })
+}
+
+/// The name of this machine, or of the container; `None` if it has none in UTF-8.
+fn host_name() -> Option<String> {
+    let mut name = [0u8; 65];
+    // SAFETY: the pointer and the length are those of `name`, whose last byte stays zero.
+    let found = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
+    let name = CStr::from_bytes_until_nul(&name).ok()?.to_str().ok()?;
+    (found == 0 && !name.is_empty()).then(|| name.to_owned())
 }
 
 fn fresh_seed() -> u64 {

@@ -130,6 +130,8 @@ fn meta(recording: &Recording, path: &Path) -> Meta {
         pid: 0,
         parent_pid: None,
         memory_before: None,
+        tags: Default::default(),
+        host: None,
         run: None,
         started_unix_nanos: started.saturating_mul(1_000),
         sources,

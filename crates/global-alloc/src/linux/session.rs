@@ -141,6 +141,8 @@ fn config(options: &Options) -> Config {
         interpreter: String::new(),
         parent_pid: None,
         memory_before: None,
+        tags: Default::default(),
+        host: None,
         line_at_signal: None,
         run: None,
         pypy: Default::default(),

@@ -6,7 +6,7 @@ use super::numbers::Numbers;
 use crate::activity::{self, Activity};
 use crate::compilation::{COMPILATION, Compilation};
 use crate::composition::{self, ArenaRun, Composition, parse_arenas};
-use crate::event::{End, Extension, Memory, Nanos, SampleId};
+use crate::event::{End, Extension, LabelSetId, Memory, Nanos, SampleId};
 use crate::holders::{HOLDERS, Snapshot};
 use crate::meta::Meta;
 use crate::missing::{MISSING, Missing};
@@ -60,6 +60,10 @@ impl Loader {
         self.type_numbers = Numbers::starting_at(1);
         self.thread_numbers = Numbers::starting_at(0);
         self.label_set_numbers = Numbers::starting_at(1);
+        self.tags = LabelSetId::NONE;
+        for (key, value) in meta.tags() {
+            self.tags = self.profile.push_label(self.tags, key, value);
+        }
         self.unknown_thread = None;
         self.sample_runs = vec![(0, here)];
         self.next_sample = 0;
@@ -103,6 +107,8 @@ impl Loader {
         if !self.session.is_merged {
             // This event has more data than the header, which described the process until now.
             self.session.is_merged = true;
+            // Its label sets have those of each process.
+            self.tags = LabelSetId::NONE;
             self.profile.processes.truncate(self.first_process);
         }
         self.process = ProcessId(self.profile.processes.len() as u32);

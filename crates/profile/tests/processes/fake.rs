@@ -61,6 +61,8 @@ impl FakeProcess {
             pid: self.pid,
             parent_pid: self.parent,
             memory_before: None,
+            tags: [("worker".to_owned(), self.pid.to_string())].into(),
+            host: None,
             run: None,
             started_unix_nanos: START.saturating_add_signed(self.after),
             notes: vec![format!("of seed {}", self.pid % 2)],

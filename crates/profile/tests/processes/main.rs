@@ -24,7 +24,7 @@ fn described(profile: &Profile, id: SampleId) -> String {
         })
         .collect();
     format!(
-        "{:?} {:?} {} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+        "{:?} {:?} {} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
         sample.time,
         thread,
         profile.processes[process.index()].meta.pid,
@@ -35,6 +35,7 @@ fn described(profile: &Profile, id: SampleId) -> String {
         sample.lifetime,
         sample.freed,
         stack,
+        profile.labels(sample.labels),
     )
 }
 
@@ -396,4 +397,45 @@ fn fates_do_not_depend_on_another_processs_collections() {
         let sum: usize = parts.iter().map(|part| count(part, fate)).sum();
         assert_eq!(count(&joined, fate), sum, "{fate:?}");
     }
+}
+
+/// The tags of a process are labels of its samples, outside of those of its threads, also in a joined file and in one that was
+/// written again.
+#[test]
+fn each_sample_has_the_tags_of_its_process() {
+    let folder = Folder::new();
+    let paths = [
+        folder.make("app.nthb", FIRST),
+        folder.make("app.11.nthb", CHILD),
+    ];
+    let written = |profile: &Profile| {
+        let mut bytes = Vec::new();
+        profile.write(&mut bytes, |_| ()).expect("a file");
+        Profile::read(&bytes[..]).expect("a profile")
+    };
+    let check = |profile: &Profile, own: &[u32]| {
+        let mut seen = std::collections::BTreeSet::new();
+        for id in profile.samples.ids() {
+            let sample = profile.samples.get(id);
+            let process = profile.process_of(sample.thread);
+            let pid = profile.processes[process.index()].meta.pid.to_string();
+            let labels = profile.labels(sample.labels);
+            assert_eq!(labels[0], ("worker", pid.as_str()), "{labels:?}");
+            assert!(labels[1..].iter().all(|(key, _)| *key != "worker"));
+            seen.insert(pid);
+        }
+        let own = own.iter().map(ToString::to_string);
+        assert_eq!(seen, own.collect());
+    };
+    let one = Profile::load(&paths[0]).expect("a profile");
+    check(&one, &[10]);
+    assert_eq!(one.common_tags(), ["worker=10"]);
+    let again = written(&one);
+    check(&again, &[10]);
+    assert_eq!(again.label_sets, one.label_sets);
+    let both = load_all(&paths);
+    check(&both, &[10, 11]);
+    assert!(both.common_tags().is_empty());
+    check(&written(&both), &[10, 11]);
+    check(&written(&written(&both)), &[10, 11]);
 }

@@ -29,6 +29,8 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     // No process has more.
     let keys = profile.label_keys().into_iter().take(64);
     let keys = keys.map(|key| (key, by_value(profile, key, &sums, estimator)));
+    // What all samples have, such as a tag of the process, distinguishes nothing.
+    let keys = keys.filter(|(_, values)| values.len() > 1);
     // Of equal ones, the first.
     let (key, values) = keys
         .rev()

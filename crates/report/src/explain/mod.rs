@@ -77,6 +77,9 @@ pub struct Explanation {
     pub command: Vec<String>,
     /// Interpreter and version.
     pub interpreter: String,
+    /// The labels of the process, each as `service=web`; of several, those that all of them have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
     /// Number of processes.
     pub processes: usize,
     /// Length of the session, in nanoseconds.
@@ -245,6 +248,7 @@ impl Explanation {
             version: VERSION,
             command: profile.meta.command.clone(),
             interpreter: profile.meta.interpreter.clone(),
+            tags: profile.common_tags(),
             processes: profile.processes.len(),
             duration_nanos: profile.end.0,
             samples: profile.samples.len() as u64,

@@ -109,6 +109,7 @@ impl Explanation {
     fn head(&self, width: usize) -> String {
         let command = text::fit(&self.command.join(" "), width - 20, Cut::End);
         let mut parts = vec![command, text::fit(&self.interpreter, 40, Cut::End)];
+        parts.push(text::fit(&self.tags.join(" "), width - 20, Cut::End));
         if self.processes > 1 {
             parts.push(format!("{} processes", self.processes));
         }

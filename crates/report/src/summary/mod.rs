@@ -110,6 +110,9 @@ pub struct Summary {
     pub command: Vec<String>,
     /// Interpreter and version.
     pub interpreter: String,
+    /// The labels of the process, each as `service=web`; of several, those that all of them have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
     /// Number of the process; of the first, if there are several.
     pub pid: u32,
     /// The processes, in the order in which they started.
@@ -325,6 +328,7 @@ impl Summary {
             by,
             command: meta.command.clone(),
             interpreter: meta.interpreter.clone(),
+            tags: profile.common_tags(),
             pid: meta.pid,
             processes,
             started_unix_nanos: meta.started_unix_nanos,

@@ -1,5 +1,7 @@
 //! The processes of a profile: what each allocated.
 
+use std::collections::BTreeMap;
+
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::Memory;
 use serde::Serialize;
@@ -19,6 +21,12 @@ pub struct ProcessSummary {
     pub command: Vec<String>,
     /// Interpreter and version.
     pub interpreter: String,
+    /// Its labels.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// The machine or the container that it ran on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// When its session began: nanoseconds since 1970 UTC.
     pub started_unix_nanos: u64,
     /// The same, in nanoseconds since the first process's session began.
@@ -81,6 +89,8 @@ pub(super) fn of(profile: &Profile, aggregate: &Aggregate) -> Vec<ProcessSummary
                 parent_pid: process.meta.parent_pid,
                 command: process.meta.command.clone(),
                 interpreter: process.meta.interpreter.clone(),
+                tags: process.meta.tags.clone(),
+                host: process.meta.host.clone(),
                 started_unix_nanos: process.meta.started_unix_nanos,
                 start_nanos: process.start.0,
                 duration_nanos: duration.0,

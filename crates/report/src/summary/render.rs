@@ -222,7 +222,11 @@ impl Summary {
         }
         let interpreter = text::clean(&interpreters.join(" and "));
         let took = text::duration(self.duration_nanos);
-        let session = format!("{command} · {interpreter} · {took}");
+        let tags = match &self.tags[..] {
+            [] => String::new(),
+            tags => format!(" · {}", text::fit(&tags.join(" "), 200, Cut::End)),
+        };
+        let session = format!("{command} · {interpreter}{tags} · {took}");
         match self.processes.len() {
             0 | 1 => session,
             several => format!("{session} · {several} processes"),

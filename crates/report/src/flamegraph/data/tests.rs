@@ -46,6 +46,8 @@ pub fn small() -> Profile {
         pid: 1,
         parent_pid: None,
         memory_before: None,
+        tags: Default::default(),
+        host: None,
         run: None,
         started_unix_nanos: 0,
         sources: Source::of_session(
