@@ -142,7 +142,6 @@ fn config(options: &Options) -> Config {
         parent_pid: None,
         memory_before: None,
         tags: Default::default(),
-        host: None,
         line_at_signal: None,
         run: None,
         pypy: Default::default(),
