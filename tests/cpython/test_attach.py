@@ -81,7 +81,10 @@ def test_it_ends_by_time_by_detach_and_with_the_process(cpython: harness.Interpr
         assert harness.summary(profile)["complete"], profile
 
 
-# Each prints something that shows whether it ran as it should; it ends by itself, or when it has read a line.
+# Whether a line has come: a program goes on until then, however slow the machine is.
+GOES = "import select\ndef goes(): return not select.select([0], [], [], 0)[0]\n"
+
+# Each prints something that shows whether it ran as it should, and goes on until it has read a line.
 SITUATIONS = {
     "read": "import os; print(os.read(0, 10))",
     "input": "print(input())",
@@ -95,45 +98,61 @@ SITUATIONS = {
     "join": "import threading, sys; t = threading.Thread(target=sys.stdin.readline); t.start(); print(t.join())",
     "shutdown": "import threading, sys; threading.Thread(target=sys.stdin.readline).start(); print('end')",
     "wait": "import subprocess; print(subprocess.call(['head', '-n', '1']))",
-    "sigwait": "import signal; print(signal.sigtimedwait([signal.SIGUSR1], 2))",
-    "sleep": "import time; t = time.monotonic(); time.sleep(2); print(time.monotonic() - t >= 2)",
-    "asyncio": "import asyncio; asyncio.run(asyncio.sleep(2)); print('end')",
-    "busy": "import time; e = time.time() + 2\nwhile time.time() < e: str(e)\nprint('end')",
-    "without the GIL": "import hashlib; print(hashlib.pbkdf2_hmac('sha256', b'a', b'b', 2_000_000))",
+    "sigwait": (
+        "import signal; found = set()\nwhile goes(): found.add(signal.sigtimedwait([signal.SIGUSR1], 1))\nprint(found)"
+    ),
+    "sleep": (
+        "import time; whole = True\n"
+        "while goes(): t = time.monotonic(); time.sleep(1); whole &= time.monotonic() - t >= 1\nprint(whole)"
+    ),
+    "asyncio": (
+        "import asyncio, sys\nasync def read():\n loop, end = asyncio.get_running_loop(), asyncio.Event()\n"
+        " loop.add_reader(0, end.set); await end.wait(); print('end')\nasyncio.run(read())"
+    ),
+    "busy": "while goes(): str(0.5)\nprint('end')",
+    "without the GIL": (
+        "import hashlib; found = set()\nwhile goes(): found.add(hashlib.pbkdf2_hmac('sha256', b'a', b'b', 200_000))\n"
+        "print(found)"
+    ),
+    "without the GIL, beside a thread": (
+        "import hashlib, sys, threading; t = threading.Thread(target=sys.stdin.readline); t.start(); found = set()\n"
+        "while t.is_alive(): found.add(hashlib.pbkdf2_hmac('sha256', b'a', b'b', 200_000))\nprint(found)"
+    ),
+    "with the GIL": "found = set()\nwhile goes(): found.add(sum(range(3_000_000)))\nprint(found)",
     "threads": (
-        "import threading, time; e = time.time() + 2\n"
-        "def f(i):\n while time.time() < e: time.sleep(.01) if i % 4 else str(e)\n"
+        "import threading, time; done = threading.Event()\n"
+        "def f(i):\n while not done.is_set(): time.sleep(.01) if i % 4 else str(i)\n"
         "ts = [threading.Thread(target=f, args=(i,)) for i in range(500)]\n"
-        "[t.start() for t in ts]; [t.join() for t in ts]; print('end')"
+        "[t.start() for t in ts]; input(); done.set(); [t.join() for t in ts]; print('end')"
     ),
     "forks": (
-        "import os, time; e = time.time() + 2; bad = 0\n"
-        "while time.time() < e:\n p = os.fork()\n if not p: os._exit(7)\n"
+        "import os; bad = 0\n"
+        "while goes():\n p = os.fork()\n if not p: os._exit(7)\n"
         " bad += os.waitstatus_to_exitcode(os.waitpid(p, 0)[1]) != 7\nprint(bad)"
     ),
     "handler": (
-        "import signal, time\ndef h(*a):\n e = time.time() + 2\n while time.time() < e: str(e)\n print('handled')\n"
+        "import signal, time\ndef h(*a):\n while goes(): str(0.5)\n print('handled')\n"
         "signal.signal(signal.SIGALRM, h); signal.setitimer(signal.ITIMER_REAL, .01); time.sleep(.1); input()"
     ),
     "timer": (
         "import signal, time\nn = 0\ndef h(*a):\n global n; n += 1\n"
-        "signal.signal(signal.SIGALRM, h); signal.setitimer(signal.ITIMER_REAL, .001, .001); e = time.time() + 2\n"
-        "while time.time() < e: str(e)\nsignal.setitimer(signal.ITIMER_REAL, 0); print(n > 9)"
+        "signal.signal(signal.SIGALRM, h); signal.setitimer(signal.ITIMER_REAL, .001, .001)\n"
+        "while goes() or n < 10: str(0.5)\nsignal.setitimer(signal.ITIMER_REAL, 0); print(n > 9)"
     ),
     "import": "import sys; sys.path.insert(0, '.'); open('slow.py', 'w').write('input()'); import slow; print('end')",
     "recursion": "def f(n): return input() if n == 0 else f(n - 1)\nprint(f(900))",
     "floats": (
-        "import time; e = time.time() + 2; a = [0.5 * i for i in range(64)]; bad = 0\n"
-        "while time.time() < e: bad += sum(x * 1.5 - x for x in a) != 504.0\nprint(bad)"
+        "a = [0.5 * i for i in range(64)]; bad = 0\n"
+        "while goes(): bad += sum(x * 1.5 - x for x in a) != 504.0\nprint(bad)"
     ),
     "raising handler": (
         "import signal, time\n"
         "def h(number, frame):\n"
         " while frame and frame.f_code.co_name != 'inner': frame = frame.f_back\n"
         " if frame: raise LookupError\n"
-        "def inner():\n while True: str(e)\n"
-        "signal.signal(signal.SIGALRM, h); signal.setitimer(signal.ITIMER_REAL, .001, .001); e = time.time() + 2\n"
-        "n = 0\nwhile time.time() < e:\n try: inner()\n except LookupError: n += 1\n"
+        "def inner():\n while True: str(0.5)\n"
+        "signal.signal(signal.SIGALRM, h); signal.setitimer(signal.ITIMER_REAL, .001, .001)\n"
+        "n = 0\nwhile goes() or n < 10:\n try: inner()\n except LookupError: n += 1\n"
         "signal.setitimer(signal.ITIMER_REAL, 0); print(n > 9)"
     ),
 }
@@ -149,10 +168,10 @@ def test_a_program_does_the_same_in_every_situation(
         folder.mkdir()
     ends = []
     with (
-        running(cpython, SITUATIONS[name], folders[0]) as plain,
-        running(cpython, SITUATIONS[name], folders[1]) as attached,
+        running(cpython, GOES + SITUATIONS[name], folders[0]) as plain,
+        running(cpython, GOES + SITUATIONS[name], folders[1]) as attached,
     ):
-        attached.nthbyte("attach", "--for", "0.05").ok()
+        attached.nthbyte("attach", "--for", "0.05", "--timeout", "5min").ok()
         for one in (plain, attached):
             done = one.end("line\n")
             ends.append((done.status, done.out, done.err))
@@ -383,7 +402,7 @@ def test_root_has_the_profiles_of_another_users_process(cpython: harness.Interpr
 def test_the_interpreters_own_way_is_there_too(
     cpython: harness.Interpreter, tmp_path: Path, name: str
 ) -> None:
-    with running(cpython, SITUATIONS[name], tmp_path) as one:
+    with running(cpython, GOES + SITUATIONS[name], tmp_path) as one:
         done = one.nthbyte("attach", "--method", "remote-exec", "-o", "a.nthb", "--for", "0")
         if cpython.python_version < (3, 14):
             assert done.status == 1 and "has no sys.remote_exec: leave --method out" in done.err
@@ -404,3 +423,58 @@ def test_a_process_without_remote_exec_says_so(cpython: harness.Interpreter, tmp
         # The usual way does not need it.
         one.nthbyte("attach", "-o", "a.nthb", "--for", "0").ok()
         assert one.end("line\n").ok().out == "line\n"
+
+
+# Forks a child that forks one, too; each works, and waits.
+FORKS = f"""
+import os, signal
+{WORK}
+def descend(depth):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        work()
+        grandchild = descend(depth - 1) if depth else 0
+        os.write(writer, f"{{os.getpid()}} {{grandchild}}".encode())
+        signal.pause()
+    return os.read(reader, 100).decode()
+
+input()
+print(descend(1), flush=True)
+input()
+"""
+
+
+@pytest.mark.launcher
+def test_what_ends_a_recording_ends_those_of_its_children(
+    cpython: harness.Interpreter, tmp_path: Path
+) -> None:
+    """One that is stopped goes on being recorded, which is said."""
+    with running(cpython, FORKS, tmp_path) as one:
+        attached = one.attach("-o", "a.nthb", "--every", "4KiB")
+        assert attached.stderr is not None
+        attached.stderr.readline()
+        one.say()
+        child, grandchild, _ = map(int, one.line().split())
+        for number in (child, grandchild):
+            while "work" not in harness.rows_so_far(tmp_path / f"a.{number}.nthb", "--by", "function"):
+                time.sleep(0.1)
+        try:
+            os.kill(grandchild, signal.SIGSTOP)
+            ended = one.nthbyte("detach", "--timeout", "1").ok().err.splitlines()
+            os.kill(grandchild, signal.SIGCONT)
+            assert ended[0] == "nthbyte: 1 recording of its child processes is ended, too"
+            assert ended[1].startswith(
+                f"nthbyte: process {grandchild}, which it has started, is recorded on: "
+            )
+            assert ended[1].endswith(f"; end it with nthbyte detach {grandchild}")
+            assert ended[2].endswith("see it with: nthbyte explain a.nthb")
+            assert harness.summary(tmp_path / f"a.{child}.nthb")["complete"]
+            # Its own child is a descendant of it, too.
+            harness.run([str(harness.COMMAND), "detach", str(grandchild)], tmp_path).ok()
+            assert harness.summary(tmp_path / f"a.{grandchild}.nthb")["complete"]
+        finally:
+            for number in (child, grandchild):
+                os.kill(number, signal.SIGKILL)
+        assert attached.wait() == 0
+        one.end("\n").ok()

@@ -118,8 +118,8 @@ own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 if sys.argv[2] != "0":
     os.setuid(int(sys.argv[2]))
 own.bind("")
-own.settimeout(2)
-own.sendto(f"{time.monotonic_ns() + 10**10}\\0do=where\\0folder=/".encode(), "\\0" + sys.argv[1])
+own.settimeout(float(sys.argv[3]))
+own.sendto(f"{time.monotonic_ns() + 10**12}\\0do=where\\0folder=/".encode(), "\\0" + sys.argv[1])
 try:
     print(own.recv(1000), own.recv(1000))
 except TimeoutError:
@@ -135,7 +135,8 @@ def test_another_user_is_not_answered(cpython: harness.Interpreter, tmp_path: Pa
         assert one.line() == "1 1"
         namespace = os.readlink(f"/proc/{one.process.pid}/ns/pid").strip("pid:[]")
         name = f"nthbyte-{namespace}-{one.process.pid}"
-        for user, answer in (("65534", "silence"), ("0", "b'~' b'+'")):
-            words = ["-I", "-c", ASK, name, user]
+        # Who is not answered waits in vain; the other one as long as it takes.
+        for user, longest, answer in (("65534", "1", "silence"), ("0", "600", "b'~' b'+'")):
+            words = ["-I", "-c", ASK, name, user, longest]
             done = cpython.python(*words, folder=tmp_path).ok()
             assert done.out == f"{answer}\n", user

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import threading
 from collections import Counter
@@ -19,6 +20,8 @@ pytestmark = pytest.mark.slow
 TIMES = 5
 # The least that a server is asked meanwhile.
 REQUESTS = 40
+# A recording goes on until its process has answered so often, or the server so often if others do.
+ANSWERS, OF_OTHERS = 2, 30
 
 
 def processes(first: int) -> list[int]:
@@ -48,18 +51,20 @@ def attach_while(folder: Path, numbers: list[int], ask: Callable[[], Counter[int
     try:
         for time in range(TIMES):
             for number in numbers:
-                words = [
-                    "attach",
-                    str(number),
-                    "--every",
-                    "4KiB",
-                    "--for",
-                    "0.2",
-                    "-o",
-                    f"{number}-{time}.nthb",
-                ]
-                attached = harness.run([str(harness.COMMAND), *words], folder).ok()
-                assert f"see it with: nthbyte explain {number}-{time}.nthb" in attached.err
+                name = f"{number}-{time}.nthb"
+                words = ["attach", str(number), "--every", "4KiB", "-o", name, "--timeout", "5min"]
+                with subprocess.Popen(
+                    [str(harness.COMMAND), *words], cwd=folder, stderr=subprocess.PIPE, text=True
+                ) as attached:
+                    assert attached.stderr is not None
+                    assert "recording" in attached.stderr.readline()
+                    before = answers.copy()
+                    while thread.is_alive() and answers[number] < before[number] + ANSWERS:
+                        if answers.total() >= before.total() + OF_OTHERS:
+                            break
+                        done.wait(0.05)
+                    attached.send_signal(signal.SIGINT)
+                    assert f"see it with: nthbyte explain {name}" in attached.stderr.read()
     finally:
         done.set()
         thread.join()

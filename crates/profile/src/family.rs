@@ -308,7 +308,7 @@ impl Profile {
 
 /// Checks that no session is there twice: in a copy of its file, or in a joined one too. A session of an older nthbyte does
 /// not say its run, and is not known.
-fn require_different_sessions(processes: &[Process]) -> Result<(), FamilyError> {
+pub(crate) fn require_different_sessions(processes: &[Process]) -> Result<(), FamilyError> {
     let mut known = HashSet::new();
     for Process { meta, .. } in processes {
         if let Some(run) = meta.run

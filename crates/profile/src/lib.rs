@@ -11,6 +11,7 @@ pub mod composition;
 mod domain;
 pub mod event;
 pub mod family;
+pub mod follow;
 mod format;
 mod groups;
 mod halves;

@@ -7,6 +7,8 @@
 
 mod code;
 mod files;
+mod forget;
+mod joined;
 mod lost;
 mod numbers;
 
@@ -79,6 +81,7 @@ impl Profile {
 
 /// Reads one file after another into one profile, so that only the profile is in memory. Numbers of
 /// a file are valid until its end; all files share functions, frames, stacks, types and sources.
+#[derive(Clone)]
 pub(crate) struct Loader {
     profile: Profile,
     /// The start of the file's session, in the profile's time.
@@ -173,7 +176,7 @@ impl Loader {
         Ok(())
     }
 
-    fn block(&mut self, mut block: Block<'_>) {
+    pub(crate) fn block(&mut self, mut block: Block<'_>) {
         let gap = block.gap();
         if gap.any {
             let firsts = block.firsts();

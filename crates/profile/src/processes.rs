@@ -33,6 +33,8 @@ pub mod extension {
     pub(crate) const LOST: u8 = 68;
     /// What the heap has counted, at the end of a session: [`counted`].
     pub const COUNTED: u8 = 69;
+    /// The first event of a provisional block, without content: the block is overwritten when the file grows.
+    pub(crate) const PROVISIONAL: u8 = 73;
 
     /// The content of an event [`COUNTED`]: how many bytes the blocks have that the heap handed out, as a number of variable length.
     #[must_use]

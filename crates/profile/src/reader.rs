@@ -11,6 +11,7 @@ use crate::format::decode::Decoder;
 use crate::format::{Firsts, MAGIC, MAX_META, VERSION, VERSION_IN_DEVELOPMENT};
 use crate::meta::Meta;
 use crate::model::Damage;
+use crate::processes::extension;
 use crate::window::Window;
 
 /// The reason why a file cannot be read at all. Later damage is [`Damage`], not an error.
@@ -56,6 +57,15 @@ pub struct Reader<R: Read> {
     damage: Vec<Damage>,
     /// Number of damages that are counted but not noted.
     further_damage: u64,
+}
+
+/// Where a reader is between two blocks: see [`Reader::go_on`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Offset in the file.
+    pub(crate) position: u64,
+    tick: u32,
+    next: Firsts,
 }
 
 /// Number of damages that are noted separately.
@@ -129,6 +139,30 @@ impl<R: Read> Reader<R> {
             damage: Vec::new(),
             further_damage: 0,
         })
+    }
+
+    /// Goes on where a reader of the same file was. `input` stands at that place. Damage from before is not known here.
+    pub(crate) fn go_on(input: R, meta: Meta, place: Place) -> Self {
+        Self {
+            window: Window::at(input, place.position),
+            meta,
+            tick: place.tick,
+            unpacker: Unpacker::default(),
+            unpacked: 0,
+            checksums: None,
+            next: place.next,
+            damage: Vec::new(),
+            further_damage: 0,
+        }
+    }
+
+    /// Where it is. All events of the last block were read.
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            position: self.window.position(),
+            tick: self.tick,
+            next: self.next,
+        }
     }
 
     /// The session's description.
@@ -334,6 +368,11 @@ impl<'a> Block<'a> {
     #[must_use]
     pub fn gap(&self) -> Gap {
         self.gap
+    }
+
+    /// Whether it ends a file that still grows: it is overwritten then.
+    pub(crate) fn is_provisional(&self) -> bool {
+        self.decoder.next_kind() == Some(extension::PROVISIONAL)
     }
 
     /// See [`Decoder::last_site`].

@@ -39,7 +39,7 @@ enum Reason {
 }
 
 /// All sources at the current point of the file.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Sources {
     /// The current sources, indexed by the file's numbers.
     in_force: Vec<Option<InForce>>,
@@ -80,6 +80,12 @@ impl Sources {
             let number = SourceId((self.in_force.len() - 1) as u16);
             self.set_period(profile, number, definition.period);
         }
+    }
+
+    /// The number in the profile's table of a source of the file.
+    pub(crate) fn number(&self, number: SourceId) -> Option<SourceId> {
+        let known = self.in_force.get(number.index()).copied().flatten();
+        known.map(|known| known.source)
     }
 
     /// Sets the definition of a source from here on.

@@ -19,11 +19,16 @@ pub(crate) struct Window<R> {
 
 impl<R: Read> Window<R> {
     pub(crate) fn new(input: R) -> Self {
+        Self::at(input, 0)
+    }
+
+    /// Of a file that stands at this offset.
+    pub(crate) fn at(input: R, position: u64) -> Self {
         Self {
             input,
             bytes: Vec::new(),
             start: 0,
-            position: 0,
+            position,
             ended: false,
         }
     }

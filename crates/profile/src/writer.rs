@@ -121,7 +121,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Ends the block, and returns provisional blocks: they contain samples whose types or lifetimes
-    /// are not known yet, and the changes of their sources' periods. The caller writes them at the end
+    /// are not known yet, and the changes of their sources' periods; each says that it is one. The caller writes them at the end
     /// of the file, where the next block replaces them. They are not written here, and later events are
     /// encoded as if they did not exist.
     ///
@@ -142,6 +142,12 @@ impl<W: Write> Writer<W> {
         let mut blocks = Vec::new();
         let mut events = events.into_iter().peekable();
         while let Some(event) = events.next() {
+            if self.encoder.events() == 0 {
+                self.encoder.event(&Event::Extension(Extension {
+                    kind: extension::PROVISIONAL,
+                    bytes: &[],
+                }));
+            }
             self.encoder.event(&event);
             if self.encoder.is_full() || events.peek().is_none() {
                 let block = self.packer.pack(&self.encoder);

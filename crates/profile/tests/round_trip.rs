@@ -340,6 +340,7 @@ proptest! {
                     match event {
                         Event::Allocation(sample) if is_provisional => read.push(sample),
                         Event::Source(..) | Event::Period(..) => {}
+                        Event::Extension(mark) if is_provisional => prop_assert_eq!(mark.kind, 73),
                         _ => prop_assert!(!is_provisional),
                     }
                 }

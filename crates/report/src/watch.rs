@@ -1,6 +1,7 @@
 //! The present state of a program whose profile still grows: what `nthbyte live` shows.
 //!
-//! Everything is computed anew from the whole profile each time: one pass over the samples.
+//! Everything is computed anew each time, in one pass over the samples. It needs those that are alive or of the last two minutes
+//! ([`NEEDED`]): a [`Follower`](nthbyte_profile::follow::Follower) keeps no others.
 
 use std::collections::HashMap;
 
@@ -22,6 +23,8 @@ const GROWTH: Nanos = Nanos(60_000_000_000);
 /// The time that curves are of, and their points.
 const CURVE: Nanos = Nanos(120_000_000_000);
 const POINTS: usize = 40;
+/// What ended longer ago has no part in what is shown.
+pub const NEEDED: Nanos = CURVE;
 
 /// What a row stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -562,6 +565,63 @@ mod tests {
         };
         let rows = Watch::of(&profile, &asked).rows;
         assert!(!rows.is_empty() && rows.iter().all(|row| row.name.contains(&name)));
+    }
+
+    /// What a view shows does not depend on what was forgotten.
+    #[test]
+    fn a_follower_keeps_what_is_shown() {
+        let bytes = Synthetic {
+            samples: 20_000,
+            period: 16 << 20,
+            ..Synthetic::default()
+        }
+        .bytes();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.nthb");
+        let mut follower = nthbyte_profile::follow::Follower::new(&path, NEEDED);
+        let mut fewer = false;
+        for parts in 1..=6 {
+            std::fs::write(&path, &bytes[..bytes.len() * parts / 6]).unwrap();
+            let (kept, whole) = (
+                follower.look().unwrap().unwrap(),
+                Profile::load(&path).unwrap(),
+            );
+            fewer |= kept.samples.len() * 2 < whole.samples.len();
+            for rows in [RowsOf::Function, RowsOf::Type, RowsOf::Thread] {
+                let asked = Asked {
+                    rows,
+                    ..Asked::default()
+                };
+                let of = |profile: &Profile| Watch::of(profile, &asked);
+                let (kept, whole) = (of(&kept), of(&whole));
+                let shown = |watch: &Watch| {
+                    let rows = watch.rows.iter();
+                    let figures = rows.map(|row| {
+                        let figures = [Some(row.rate), row.alive, row.growth];
+                        let figures =
+                            figures.map(|of| of.map(|of| (of.estimate as f32).to_string()));
+                        (row.name.clone(), row.place.clone(), figures)
+                    });
+                    // Nothing of it is alive, and it has not allocated lately.
+                    let zero = Some("0".to_owned());
+                    let is_shown = |row: &(_, _, [Option<String>; 3])| {
+                        row.2.iter().any(|figure| *figure != zero)
+                    };
+                    let figures = figures.filter(is_shown);
+                    (
+                        figures.collect::<Vec<_>>(),
+                        watch.end,
+                        watch.rss,
+                        watch.heap,
+                    )
+                };
+                assert_eq!(shown(&kept), shown(&whole));
+                assert_eq!(kept.rss_curve, whole.rss_curve);
+                assert_eq!(kept.rate_curve, whole.rate_curve);
+                assert_eq!(kept.collections, whole.collections);
+            }
+        }
+        assert!(fewer, "nothing was forgotten");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `nthbyte live`: a view of a profile in the terminal while the program still writes it.
 //!
 //! ```text
-//! source   which files, and reading them again when they have grown, in a thread of its own
+//! source   which files, and reading on when they have grown, in a thread of its own
 //! state    what is shown, and what a key does
 //! screen   the state as lines
 //! ```

@@ -1,4 +1,4 @@
-//! The profile, which is read again when it has grown.
+//! The profile, which is read on when it has grown.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nthbyte_profile::{Profile, family};
+use nthbyte_profile::follow::Follower;
+use nthbyte_profile::{Profile, Reader};
+use nthbyte_report::watch;
 
 /// The shortest time between two readings; and a reading takes at most a tenth of the time.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -26,12 +28,12 @@ impl Source {
     /// If there is none, and no process to write it.
     pub fn follow(path: &Path, writer: Option<u32>) -> Result<Self> {
         if writer.is_none() {
-            Profile::load(path).with_context(|| format!("cannot read {}", path.display()))?;
+            Reader::open(path).with_context(|| format!("cannot read {}", path.display()))?;
         }
         let (sender, news) = channel();
         let path = path.to_owned();
         std::thread::spawn(move || {
-            while Profile::load(&path).is_err() {
+            while Reader::open(&path).is_err() {
                 if writer.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
                     let ended = anyhow::anyhow!(
                         "the program has ended, and there is no profile {}",
@@ -42,20 +44,14 @@ impl Source {
                 }
                 std::thread::sleep(LOOK);
             }
-            let mut before = 0;
+            let mut follower = Follower::new(&path, watch::NEEDED);
             loop {
                 let began = Instant::now();
-                let paths = family(&path);
-                let length = paths.iter().map(|path| length(path)).sum::<u64>();
-                if length != before {
-                    // A file that has just been made, or is just written, may be unreadable for a moment.
-                    let read = Profile::load_all(&paths, |_, _| ()).map(Arc::new);
-                    if let Ok(profile) = read {
-                        before = length;
-                        if sender.send(Ok(profile)).is_err() {
-                            return;
-                        }
-                    }
+                // A file that has just been made may be unreadable for a moment.
+                if let Ok(Some(profile)) = follower.look()
+                    && sender.send(Ok(Arc::new(profile))).is_err()
+                {
+                    return;
                 }
                 std::thread::sleep(SHORTEST.max(began.elapsed() * SHARE));
             }
@@ -70,16 +66,6 @@ impl Source {
         let news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         news.try_iter().last()
     }
-}
-
-/// The profile, and those of its family.
-fn family(path: &Path) -> Vec<PathBuf> {
-    let members = family::find(path).map_or_else(|_| Vec::new(), |found| found.members);
-    std::iter::once(path.to_owned()).chain(members).collect()
-}
-
-fn length(path: &Path) -> u64 {
-    path.metadata().map_or(0, |found| found.len())
 }
 
 /// The profile that a process writes: one of its open files.
@@ -100,7 +86,7 @@ pub fn of_process(pid: &str) -> Result<PathBuf> {
     // A terminal or a pipe would be waited for.
     let files = links.filter(|path| path.is_file());
     let mut profiles =
-        files.filter(|path| Profile::load(path).is_ok_and(|of| of.meta.pid.to_string() == pid));
+        files.filter(|path| Reader::open(path).is_ok_and(|of| of.meta().pid.to_string() == pid));
     profiles.next().with_context(|| {
         format!(
             "process {pid} is not recorded: start it with nthbyte run, or see nthbyte check {pid}"

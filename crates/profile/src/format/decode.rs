@@ -71,6 +71,11 @@ impl<'a> Decoder<'a> {
         self.next
     }
 
+    /// The kind of the next event.
+    pub(crate) fn next_kind(&self) -> Option<u8> {
+        self.columns[Column::Kinds as usize].first().copied()
+    }
+
     /// The number of the last allocation's site, in the order of the sites of this block. Allocations of one number agree in
     /// their thread, stack, type, labels and source.
     #[inline]

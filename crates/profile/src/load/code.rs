@@ -6,12 +6,14 @@ use crate::lines::LineTable;
 use crate::model::{Function, Image};
 
 /// A code object's lines, decoded at the first use.
+#[derive(Clone)]
 pub(super) enum CodeLines {
     Direct,
     Raw(Box<[u8]>),
     Decoded(LineTable),
 }
 
+#[derive(Clone)]
 pub(super) struct LoadedCode {
     pub(super) function: u32,
     pub(super) lines: CodeLines,
@@ -53,12 +55,12 @@ impl Loader {
         self.codes.push(LoadedCode { function, lines });
     }
 
-    fn function(&mut self, function: Function) -> u32 {
+    pub(super) fn function(&mut self, function: Function) -> u32 {
         self.functions.intern(&mut self.profile.functions, function)
     }
 
     /// The function that stands for an image. Two images may have the same path.
-    fn image(&mut self, function: Function, build_id: &str) -> u32 {
+    pub(super) fn image(&mut self, function: Function, build_id: &str) -> u32 {
         let profile = &mut self.profile;
         let key = (function.file.clone(), build_id.to_owned());
         *self.images.entry(key).or_insert_with(|| {

@@ -29,22 +29,22 @@ const MAX_SNAPSHOTS: usize = 16 << 20;
 const MOST_COMPILATIONS: usize = 1 << 20;
 
 /// Data about a file's session that is complete only at the file's end.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Session {
     pub(super) end: Option<End>,
     pub(super) memory: Vec<Memory>,
     /// Whether the file was merged from several files: then it contains its processes itself.
-    is_merged: bool,
+    pub(super) is_merged: bool,
     /// Total size in bytes of the data about processes.
     process_bytes: usize,
     /// About the total size in bytes of the events whose compositions are kept.
-    composition_bytes: usize,
+    pub(super) composition_bytes: usize,
     /// The same of snapshots.
-    snapshot_bytes: usize,
+    pub(super) snapshot_bytes: usize,
 }
 
 impl Loader {
-    pub(super) fn begin(&mut self, meta: &Meta, start: Nanos) {
+    pub(crate) fn begin(&mut self, meta: &Meta, start: Nanos) {
         let here = self.profile.samples.len() as u32;
         self.start = start;
         self.first_process = self.profile.processes.len();
@@ -81,6 +81,7 @@ impl Loader {
             extension::ENDED_BY => self.ended_by(extension.bytes),
             extension::NOTE => self.note(extension.bytes),
             extension::COUNTED => self.counted(extension.bytes),
+            extension::PROVISIONAL => Some(()),
             composition::COMPOSITION => self.composition(extension.bytes),
             composition::ARENAS => self.arenas(extension.bytes),
             MISSING => self.missing(extension.bytes),
@@ -258,7 +259,7 @@ impl Loader {
     }
 
     /// Called at the end of a file.
-    pub(super) fn end(&mut self, mut damage: Vec<Damage>) {
+    pub(crate) fn end(&mut self, mut damage: Vec<Damage>) {
         let session = std::mem::take(&mut self.session);
         let process = &mut self.profile.processes[self.first_process];
         process.meta.notes.extend(self.sources.notes());

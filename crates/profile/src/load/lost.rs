@@ -11,7 +11,7 @@ use crate::event::SampleId;
 use crate::model::{LOST_UNIT, Sampling, SamplingId};
 use crate::varint::take;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Losses {
     /// The first samples of this block, and of the one before.
     block: u32,
@@ -29,6 +29,12 @@ impl Losses {
             before: sample,
             ..Self::default()
         }
+    }
+
+    /// Samples were left out: `new` says how many are left before each.
+    pub(super) fn renumber(&mut self, new: impl Fn(u32) -> u32) {
+        self.block = new(self.block);
+        self.before = new(self.before);
     }
 }
 

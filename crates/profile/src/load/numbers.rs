@@ -7,6 +7,7 @@ use foldhash::fast::RandomState;
 
 /// Maps the numbers of one kind of definition from the file to the tables. There is one run for
 /// each part without a gap.
+#[derive(Clone)]
 pub(super) struct Numbers {
     runs: Vec<(u32, Vec<u32>)>,
     next: u32,
@@ -51,6 +52,7 @@ impl Numbers {
 }
 
 /// Distinct values, numbered in the order of their first appearance. It has their hashes only: the values are in the table.
+#[derive(Clone)]
 pub(super) struct Interner {
     random: RandomState,
     /// By hash: the number of the last value with this hash.

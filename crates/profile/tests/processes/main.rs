@@ -2,6 +2,7 @@
 
 mod fake;
 mod family;
+mod follow;
 
 use std::path::{Path, PathBuf};
 

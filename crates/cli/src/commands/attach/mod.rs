@@ -1,20 +1,23 @@
 //! `nthbyte attach`, `detach` and `snapshot`: a process that runs already.
 
 mod elsewhere;
+mod family;
 mod given;
 mod request;
 mod watch;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use nthbyte_profile::event::Nanos;
+use nthbyte_report::text;
 
 use crate::output::say;
 use crate::question::selecting::time;
 use elsewhere::Needed;
+use family::Family;
 use request::{Method, Request};
 
 /// What `attach` takes. The options of a recording are those of `run`.
@@ -104,7 +107,58 @@ impl Way {
     fn ask_with(&self, pid: u32, request: &Request, package: &Path) -> Result<Vec<String>> {
         request.ask(pid, self.method, self.timeout, package)
     }
+
+    /// Ends the recording of a process that finds nthbyte at `package`, and of those that descend from it. Returns the answer of the
+    /// first one.
+    fn end(&self, pid: u32, package: &Path) -> Result<Vec<String>> {
+        let end = Request::new("end")?;
+        let family = Family::of(pid);
+        let answer = self.ask_with(pid, &end, package);
+        if answer.is_ok() || watch::is_gone(pid) {
+            self.end_descendants(family.as_ref(), &end, package);
+        }
+        answer
+    }
+
+    /// Ends the recordings of the processes that descend from one whose recording has ended, and says so. Those that do not answer in
+    /// time go on, which is said, too.
+    fn end_descendants(&self, family: Option<&Family>, end: &Request, package: &Path) {
+        let until = Instant::now() + self.timeout;
+        let mut ended = 0;
+        let mut left: Vec<(u32, String)> = Vec::new();
+        for _ in 0..family::ROUNDS {
+            let found = family.map(Family::descendants).unwrap_or_default();
+            let new = found
+                .into_iter()
+                .filter(|pid| left.iter().all(|(known, _)| known != pid));
+            let new: Vec<u32> = new.collect();
+            if new.is_empty() {
+                break;
+            }
+            for pid in new {
+                let limit = until.saturating_duration_since(Instant::now());
+                match end.ask(pid, self.method, limit.max(LEAST), package) {
+                    Ok(_) => ended += 1,
+                    Err(_) if watch::is_gone(pid) => {}
+                    Err(error) => left.push((pid, format!("{error:#}"))),
+                }
+            }
+        }
+        if ended > 0 {
+            let recordings = text::counted(ended, "recording");
+            let are = if ended == 1 { "is" } else { "are" };
+            say!("nthbyte: {recordings} of its child processes {are} ended, too");
+        }
+        for (pid, why) in left {
+            say!(
+                "nthbyte: process {pid}, which it has started, is recorded on: {why}; end it with nthbyte detach {pid}"
+            );
+        }
+    }
 }
+
+/// The least time that a process has to answer, after others took long.
+const LEAST: Duration = Duration::from_millis(500);
 
 impl Attach {
     /// Begins a recording, and ends it.
@@ -181,14 +235,25 @@ impl Attach {
                 Some(private) => private.identity(),
                 None => elsewhere::identity(&elsewhere::inside_of(self.pid, &path)),
             };
+            let family = Family::of(self.pid);
             let ended = watch.until(self.pid, profile, self.length);
             if let Some(private) = &private {
+                if ended == watch::Ended::WithProcess {
+                    // Their profiles are in the folder that is removed.
+                    let end = Request::new("end")?;
+                    self.way.end_descendants(family.as_ref(), &end, &package);
+                }
                 return self.end_elsewhere(private, ended, &output);
             }
             let see = format!("see it with: nthbyte explain {}", shown(&path).display());
             match ended {
                 watch::Ended::Now => self.end(&see),
                 watch::Ended::WithProcess => {
+                    for child in family.map(|of| of.descendants()).unwrap_or_default() {
+                        say!(
+                            "nthbyte: process {child}, which it has started, is recorded on: end it with nthbyte detach {child}"
+                        );
+                    }
                     say!("nthbyte: process {} has ended; {see}", self.pid);
                     Ok(())
                 }
@@ -204,7 +269,7 @@ impl Attach {
 impl Attach {
     /// Ends the recording that this command has begun. `see` says what to do with the profile.
     fn end(&self, see: &str) -> Result<()> {
-        match self.way.ask(self.pid, &Request::new("end")?) {
+        match self.way.end(self.pid, &request::package()?) {
             Ok(line) => say!("nthbyte: {}", line.join(" ")),
             Err(_) if watch::ends(self.pid) => {
                 say!("nthbyte: process {} has ended; {see}", self.pid);
@@ -228,8 +293,7 @@ impl Attach {
     ) -> Result<()> {
         let mut line = None;
         if ended == watch::Ended::Now {
-            let end = Request::new("end")?;
-            match self.way.ask_with(self.pid, &end, &private.package) {
+            match self.way.end(self.pid, &private.package) {
                 Ok(lines) => line = Some(lines.join(" ")),
                 // The profile is whole up to its last second.
                 Err(_) if watch::ends(self.pid) => {}
@@ -256,7 +320,7 @@ impl Detach {
     /// # Errors
     /// If there is none, or it cannot be ended.
     pub fn run(self) -> Result<()> {
-        let line = self.way.ask(self.pid, &Request::new("end")?)?;
+        let line = self.way.end(self.pid, &request::package()?)?;
         say!("nthbyte: {}", line.join(" "));
         Ok(())
     }
