@@ -4,19 +4,17 @@ use crate::geometry::{
     ALIGNMENT, BLOCK_SIZES, CLASSES, GROUP_BLOCK_SIZES, MEDIUM_LIMIT, SMALL_CLASSES,
 };
 use crate::page::Page;
+use crate::wave::Wave;
 use core::ptr::null_mut;
 use nthbyte_sampling::Countdown;
 
 /// A *budget* is the number of blocks that `free` may push before it takes the slow path. Far from a sample point
-/// the first budget is this many bytes. If the list is not too long when the budget is spent, the next budget is
-/// twice as large, up to the maximum; otherwise it is the minimum again.
-const MIN_BUDGET_BYTES: u32 = 16 << 10;
-const MAX_BUDGET_BYTES: u32 = 128 << 10;
+/// the first budget is twice what the list retains. If the list is not too long when the budget is spent, the next
+/// budget is twice as large, up to the maximum; otherwise it is the first one again.
+const MAX_BUDGET_BYTES: usize = 128 << 10;
 /// A budget far from a sample point has at least this many blocks, whatever their size.
 const MIN_BUDGET_BLOCKS: usize = 32;
-/// The size of the free blocks in bytes, and the smallest number of them, that a list retains when its
-/// budget is spent.
-const RETAINED_BYTES: usize = 8 << 10;
+/// The smallest number of free blocks that a list retains when its budget is spent ([`Wave`] has their size in bytes).
 const MIN_RETAINED_BLOCKS: usize = 16;
 /// The first refill is at most this many blocks, and each later one at most twice as many as the previous one. The
 /// doubling starts again when a list was too long for a sample point that was near. (docs/fast-path.md explains all of
@@ -32,7 +30,9 @@ pub struct Class {
     /// Number of blocks that `free` was allowed to push from that moment on.
     pub budget: usize,
     /// The budget, in bytes, if no sample point is near.
-    pub budget_bytes: u32,
+    pub budget_bytes: usize,
+    /// What the list retains.
+    pub wave: Wave,
     /// The next refill has at most this many blocks.
     pub refill_blocks: usize,
     /// The distance to the next sample point, in bytes of this class.
@@ -50,11 +50,13 @@ pub struct Class {
 impl Class {
     /// A class for blocks of `size` bytes, without blocks.
     pub const fn new(size: u32) -> Self {
+        let wave = Wave::new();
         Self {
             size,
             listed: 0,
             budget: 0,
-            budget_bytes: MIN_BUDGET_BYTES,
+            budget_bytes: 2 * wave.retained_bytes(),
+            wave,
             refill_blocks: FIRST_REFILL_BLOCKS,
             countdown: Countdown::NEVER,
             allocations: 0,
@@ -75,22 +77,23 @@ impl Class {
 
     /// The budget in blocks, if no sample point is near.
     pub fn max_budget(&self) -> usize {
-        (self.budget_bytes as usize / self.size as usize).max(MIN_BUDGET_BLOCKS)
+        (self.budget_bytes / self.size as usize).max(MIN_BUDGET_BLOCKS)
     }
 
     /// Number of blocks that the list retains when its budget is spent, if no sample point is near.
     pub fn max_retained(&self) -> usize {
-        (RETAINED_BYTES / self.size as usize).max(MIN_RETAINED_BLOCKS)
+        (self.wave.retained_bytes() / self.size as usize).max(MIN_RETAINED_BLOCKS)
     }
 
-    /// Sets the size of later budgets when a budget is spent. `was_too_long` says whether the list
-    /// was too long.
-    pub fn adapt_budget(&mut self, was_too_long: bool) {
-        self.budget_bytes = if was_too_long {
-            MIN_BUDGET_BYTES
-        } else {
-            (self.budget_bytes * 2).min(MAX_BUDGET_BYTES)
-        };
+    /// Sets the size of later budgets, and what the list retains, when a budget is spent. The list was too long by
+    /// `returned` blocks, which have returned to their pages.
+    pub fn adapt_budget(&mut self, returned: usize) {
+        if returned > 0 {
+            self.wave.give_back(returned, self.size as usize);
+            self.budget_bytes = 0;
+        }
+        let first = 2 * self.wave.retained_bytes();
+        self.budget_bytes = (self.budget_bytes * 2).min(MAX_BUDGET_BYTES).max(first);
     }
 
     /// The size of the next refill, in blocks; at least 1. The refill after it may be twice as
@@ -184,9 +187,9 @@ mod tests {
         let mut class = Class::new(64);
         for blocks in [256, 512, 1024, 2048, 2048] {
             assert_eq!(class.max_budget(), blocks);
-            class.adapt_budget(false);
+            class.adapt_budget(0);
         }
-        class.adapt_budget(true);
+        class.adapt_budget(1);
         assert_eq!(class.max_budget(), 256);
         // Large blocks.
         assert_eq!(Class::new(2032).max_budget(), MIN_BUDGET_BLOCKS);

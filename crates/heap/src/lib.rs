@@ -94,6 +94,7 @@ mod slow;
 mod statistics;
 mod supply;
 mod survey;
+mod wave;
 
 pub use class::block_size;
 pub use config::{Config, HoldsLock, HugePages, Trusts, UnknownHugePages};

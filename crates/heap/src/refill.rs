@@ -24,6 +24,7 @@ impl Heap {
         }
         self.slots[class].head = list;
         self.classes[class].listed = count;
+        self.classes[class].wave.take(count);
         self.renew_budget(class);
         true
     }
@@ -35,7 +36,7 @@ impl Heap {
         let returned = self.return_list(rest, table);
         self.settle(class, kept + returned);
         self.classes[class].listed = kept;
-        self.classes[class].adapt_budget(returned > 0);
+        self.classes[class].adapt_budget(returned);
         self.trim(class, table);
     }
 
@@ -60,6 +61,8 @@ mod tests {
     use crate::class::{Class, class_of};
     use crate::config::Config;
     use crate::observer::Fallback;
+    use crate::{Domain, Functions};
+    use core::ffi::c_void;
     use core::ptr::null_mut;
     use nthbyte_sampling::{Countdown, Distances, Period, SamplePoints};
 
@@ -96,6 +99,26 @@ mod tests {
         heap.rebalance(class, table);
         assert_eq!(heap.classes[class].listed, retained);
         assert_eq!(heap.classes[class].budget_bytes, first);
+    }
+
+    /// A list of a thousand objects that is filled and dropped again and again.
+    #[test]
+    fn waves_do_not_return_blocks_forever() {
+        let (heap, _, class) = heap();
+        let functions = Functions::of(Domain::Object);
+        let context: *mut c_void = (&raw mut *heap).cast();
+        let mut used = Vec::new();
+        for _ in 0..20 {
+            // SAFETY: no other code uses the heap, and each block is freed once.
+            unsafe {
+                let blocks = [(); 1000].map(|()| (functions.malloc)(context, SIZE as usize));
+                used.push((*context.cast::<Heap>()).classes[class].used);
+                blocks.map(|block| (functions.free)(context, block));
+                used.push((*context.cast::<Heap>()).classes[class].used);
+            }
+        }
+        // Once the wave is known, the list keeps nearly all of it.
+        assert!(used[10..].iter().all(|now| *now >= 900), "{used:?}");
     }
 
     #[test]
