@@ -55,6 +55,38 @@ pub struct Label {
     pub class: u8,
 }
 
+/// The order of a list of free blocks by address. A list of at most one block has both.
+#[derive(Clone, Copy)]
+pub struct Order {
+    pub rising: bool,
+    pub falling: bool,
+}
+
+impl Order {
+    /// The order of a list of at most one block.
+    pub const ANY: Self = Self {
+        rising: true,
+        falling: true,
+    };
+
+    /// The order of a list that had this order, and to which a block at the address `next` comes after one at `last`,
+    /// or of two lists of this order that are linked there.
+    pub const fn link(self, last: usize, next: usize) -> Self {
+        Self {
+            rising: self.rising & (last < next),
+            falling: self.falling & (last > next),
+        }
+    }
+
+    /// The order that both lists have.
+    const fn and(self, other: Self) -> Self {
+        Self {
+            rising: self.rising & other.rising,
+            falling: self.falling & other.falling,
+        }
+    }
+}
+
 /// The header of a page. `free` reads only `slot`.
 #[repr(C, align(16))]
 pub struct Page {
@@ -82,6 +114,8 @@ pub struct Page {
     pub sampled: bool,
     /// Whether the page is in the queue of pages with free blocks.
     pub queued: bool,
+    /// The order of the page's own list.
+    pub order: Order,
 }
 
 const _: () = {
@@ -148,6 +182,7 @@ impl Page {
                 class: class as u8,
                 sampled,
                 queued: false,
+                order: Order::ANY,
             });
         }
     }
@@ -162,19 +197,20 @@ impl Page {
         self.free == self.carved
     }
 
-    /// Takes the whole list of free blocks. Returns its head and its length. The list is in order of address, so that
-    /// objects that are created one after the other lie one after the other, whatever the order in which the blocks
-    /// were freed (docs/fast-path.md).
+    /// Takes the whole list of free blocks. Returns its head and its length. The list is in order of address, rising or
+    /// falling, so that objects that are created one after the other lie one after the other, whatever the order in
+    /// which the blocks were freed (docs/fast-path.md).
     ///
     /// # Safety
     /// The page is in use.
     pub unsafe fn take_local(page: *mut Self) -> (*mut Block, usize) {
         // SAFETY: by the caller.
         unsafe {
-            let (list, count) = ((*page).local, (*page).free as usize);
+            let (list, count, order) = ((*page).local, (*page).free as usize, (*page).order);
             (*page).local = null_mut();
             (*page).free = 0;
-            if count < SORTED_BLOCKS {
+            (*page).order = Order::ANY;
+            if count < SORTED_BLOCKS || order.rising || order.falling {
                 return (list, count);
             }
             // More than one free block for two cache lines.
@@ -257,12 +293,23 @@ impl Page {
         }
     }
 
-    /// Pushes `count` blocks, linked from `first` to `last`.
+    /// Pushes `count` blocks, linked from `first` to `last` in this order.
     ///
     /// # Safety
     /// The blocks belong to this page, are not in use, and are on no list.
     #[allow(clippy::cast_possible_truncation)] // a page has fewer than 2^16 blocks
-    pub unsafe fn push_local(&mut self, first: *mut Block, last: *mut Block, count: usize) {
+    pub unsafe fn push_local(
+        &mut self,
+        first: *mut Block,
+        last: *mut Block,
+        count: usize,
+        order: Order,
+    ) {
+        self.order = if self.local.is_null() {
+            order
+        } else {
+            order.and(self.order).link(last.addr(), self.local.addr())
+        };
         // SAFETY: by the caller.
         unsafe { (*last).next = self.local };
         self.local = first;
@@ -324,6 +371,8 @@ mod tests {
             class in 0..CLASSES,
             sampled: bool,
             freed in prop_oneof![0..2 * SORTED_BLOCKS, 0..=PAGE_SIZE / ALIGNMENT],
+            run in 1_usize..50,
+            sorted in 0..3,
             seed: u64,
         ) {
             let class = if sampled { class % GROUPS } else { class };
@@ -341,19 +390,28 @@ mod tests {
                     (block.addr() as u64 ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15)
                 });
                 all.truncate(freed);
-                for &block in &all {
-                    (*page).push_local(block, block, 1);
+                match sorted {
+                    0 => {}
+                    1 => all.sort_unstable(),
+                    _ => all.sort_unstable_by(|one, other| other.cmp(one)),
                 }
-                let (list, count) = Page::take_local(page);
-                let taken = blocks(list);
+                let mut list = Vec::new();
+                for run in all.chunks(run) {
+                    let (first, last) = (run[0], run[run.len() - 1]);
+                    let order = run.windows(2).fold(Order::ANY, |order, pair| {
+                        (*pair[0]).next = pair[1];
+                        order.link(pair[0].addr(), pair[1].addr())
+                    });
+                    (*page).push_local(first, last, run.len(), order);
+                    list.splice(0..0, run.iter().copied());
+                }
+                let (head, count) = Page::take_local(page);
                 prop_assert_eq!(count, all.len());
                 prop_assert_eq!((*page).free, 0);
-                if count >= SORTED_BLOCKS {
-                    all.sort_unstable();
-                } else {
-                    all.reverse();
+                if count >= SORTED_BLOCKS && !list.is_sorted_by(|one, next| one > next) {
+                    list.sort_unstable();
                 }
-                prop_assert_eq!(taken, all);
+                prop_assert_eq!(blocks(head), list);
                 dealloc(page.cast(), layout);
             }
         }

@@ -113,7 +113,9 @@ mod tests {
             unsafe {
                 let blocks = [(); 1000].map(|()| (functions.malloc)(context, SIZE as usize));
                 used.push((*context.cast::<Heap>()).classes[class].used);
-                blocks.map(|block| (functions.free)(context, block));
+                for block in blocks {
+                    (functions.free)(context, block);
+                }
                 used.push((*context.cast::<Heap>()).classes[class].used);
             }
         }

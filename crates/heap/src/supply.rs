@@ -5,7 +5,7 @@ use crate::class::GROUP_OF;
 use crate::geometry::PAGE_HEADER;
 use crate::heap::{Heap, SAMPLED_SLOT};
 use crate::observer::NOT_INTERESTED;
-use crate::page::{Block, Label, Page, Tag, label_of};
+use crate::page::{Block, Label, Order, Page, Tag, label_of};
 use core::ptr::null_mut;
 
 impl Heap {
@@ -139,15 +139,17 @@ impl Heap {
             let page = Page::of(first);
             let mut last = first;
             let mut count = 1;
+            let mut order = Order::ANY;
             // SAFETY: the list contains free blocks of this heap, which link to each other.
             unsafe {
                 let mut next = (*last).next;
                 while Page::of(next) == page {
+                    order = order.link(last.addr(), next.addr());
                     last = next;
                     count += 1;
                     next = (*last).next;
                 }
-                self.return_run(page, first, last, count, table);
+                self.return_run(page, first, last, count, order, table);
                 first = next;
             }
             total += count;
@@ -161,11 +163,11 @@ impl Heap {
     /// The block belongs to this heap, is not in use, and is on no list.
     pub unsafe fn return_block(&mut self, block: *mut Block, table: ArenaTable) {
         // SAFETY: by the caller.
-        unsafe { self.return_run(Page::of(block), block, block, 1, table) }
+        unsafe { self.return_run(Page::of(block), block, block, 1, Order::ANY, table) }
     }
 
     /// Like [`Heap::return_block`], for `count` blocks of one page that are linked from `first` to
-    /// `last`.
+    /// `last` in this order.
     #[unsafe(link_section = "nthbyte_hot")]
     unsafe fn return_run(
         &mut self,
@@ -173,6 +175,7 @@ impl Heap {
         first: *mut Block,
         last: *mut Block,
         count: usize,
+        order: Order,
         table: ArenaTable,
     ) {
         // SAFETY: by the caller; a block's page is in use, and its class refers to it.
@@ -185,7 +188,7 @@ impl Heap {
             } else {
                 (&mut class.queue, &mut class.fresh)
             };
-            (*page).push_local(first, last, count);
+            (*page).push_local(first, last, count, order);
             // The fresh page for sampled blocks is kept for the next sample.
             if !(*page).is_empty() || ((*page).sampled && *fresh == page) {
                 if !(*page).queued {

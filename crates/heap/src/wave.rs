@@ -84,9 +84,13 @@ mod tests {
     #[test]
     fn a_wave_that_is_too_large_is_returned_early() {
         let mut wave = Wave::new();
-        [1000, 1000, 1000].map(|blocks| pass(&mut wave, blocks));
+        for _ in 0..3 {
+            pass(&mut wave, 1000);
+        }
         assert_eq!(wave.retained_bytes(), 1000 * SIZE);
-        [MAX_BYTES / SIZE + 1; 2].map(|blocks| pass(&mut wave, blocks));
+        for _ in 0..2 {
+            pass(&mut wave, MAX_BYTES / SIZE + 1);
+        }
         assert_eq!(wave.retained_bytes(), MIN_BYTES);
     }
 
