@@ -88,12 +88,14 @@ def running(interpreter: harness.Interpreter, code: str, folder: Path, **variabl
             process.communicate()
 
 
-# A container: processes, users, files and network of its own. Some folders of the system are not there.
+# A container: processes, users, files and network of its own. Some folders of the system are not there, or it has the
+# files of another one.
 _ENTER = """
-mode=$1 && mount -t proc none /proc && shift &&
+mode=$1 root=$2 && shift 2 && mount -t proc none "$root/proc" &&
+if [ -n "$root" ]; then mount --rbind /dev "$root/dev" || exit 1; fi &&
 while [ "$1" != -- ]; do mount -t tmpfs none "$1" || exit 1; shift; done && shift &&
-for folder in /tmp /var/tmp /dev/shm /run; do mount -t tmpfs -o "$mode" none "$folder" || exit 1; done
-exec "$@"
+for folder in /tmp /var/tmp /dev/shm /run; do mount -t tmpfs -o "$mode" none "$root$folder" || exit 1; done
+exec ${root:+chroot "$root"} "$@"
 """
 
 _UNSHARE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount", "--net"]
@@ -104,12 +106,15 @@ def in_container(
 ) -> Running:
     """Runs code in namespaces of its own, until it has printed its first line. Its folders for files of the moment are
     mounted with the option ``mode``: ``rw``, ``ro``, ``noexec``."""
-    if os.geteuid() != 0 or interpreter.tree is not None:
-        pytest.skip("root makes another root folder of this system's files")
+    if os.geteuid() != 0:
+        pytest.skip("only root can enter another root folder")
     if harness.run([*_UNSHARE, "true"], folder).status != 0:
         pytest.skip("this machine allows no user namespaces")
+    # Nothing of this system is in another one.
+    hidden = [] if interpreter.tree else hidden
+    words = [mode, interpreter.tree or "", *map(str, hidden), "--", interpreter.path, "-c", code]
     process = subprocess.Popen(
-        [*_UNSHARE, "sh", "-c", _ENTER, "sh", mode, *map(str, hidden), "--", interpreter.path, "-c", code],
+        [*_UNSHARE, "sh", "-c", _ENTER, "sh", *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

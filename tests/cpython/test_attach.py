@@ -478,3 +478,53 @@ def test_what_ends_a_recording_ends_those_of_its_children(
                 os.kill(number, signal.SIGKILL)
         assert attached.wait() == 0
         one.end("\n").ok()
+
+
+# A main thread in C code that keeps the interpreter's lock, so that no Python code runs: it computes
+# until the first byte of a file is 1, and has written the second one before; or it waits for a byte.
+IN_C = {
+    "computes": (
+        "collections.deque(itertools.chain(map(shared.__setitem__, (1,), (1,)), "
+        "iter(functools.partial(shared.__getitem__, 0), 1)), maxlen=0)"
+    ),
+    "waits": "ctypes.PyDLL(None).read(0, ctypes.create_string_buffer(1), 1)",
+}
+
+
+@pytest.mark.launcher
+@pytest.mark.parametrize("name", IN_C)
+def test_c_code_that_keeps_the_lock_is_given_up_and_left_as_it_was(
+    cpython: harness.Interpreter, tmp_path: Path, name: str
+) -> None:
+    shared = tmp_path / "shared"
+    shared.write_bytes(b"\0\0")
+    code = (
+        "import collections, ctypes, functools, itertools, mmap\n"
+        "with open('shared', 'r+b') as file: shared = mmap.mmap(file.fileno(), 2)\n"
+        f"{IN_C[name]}; print('ended', flush=True); print(input())"
+    )
+    with running(cpython, code, tmp_path) as one:
+        kernel = Path(f"/proc/{one.number}/syscall")
+        while (
+            shared.read_bytes() != b"\0\1"
+            if name == "computes"
+            else not kernel.read_text().startswith("0 0x0 ")
+        ):
+            assert one.process.poll() is None
+            time.sleep(0.05)
+        maps = Path(f"/proc/{one.number}/maps")
+        before = maps.read_text().count("\n")
+        for _ in range(2):
+            refused = one.nthbyte("attach", "-o", "a.nthb", "--for", "0", "--timeout", "0.5")
+            assert refused.status == 1
+            assert "C code that keeps the interpreter's lock, for 0.5 s: nothing was changed" in refused.err
+        # What is queued keeps its pages.
+        assert maps.read_text().count("\n") <= before + 4
+        with shared.open("r+b") as file:
+            file.write(b"\1")
+        if name == "waits":
+            one.say("")
+        assert one.line() == "ended"
+        one.nthbyte("attach", "-o", "a.nthb", "--for", "0", "--timeout", "5min").ok()
+        done = one.end("line\n").ok()
+    assert (done.out, done.err) == ("line\n", "")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
+import pytest
+
 import harness
-from cpython.attaching import running
+from cpython.attaching import in_container, running
 
 CODE = """
 kept = []
@@ -38,3 +41,44 @@ def test_a_process_that_waits_is_recorded_and_says_so(pypy: harness.Interpreter,
         ended = one.end("\n").ok()
     assert (ended.out, ended.err) == ("['kept', 'work']\n", "")
     assert not list(Path("/tmp").glob(f".nthbyte-{one.process.pid}-*"))
+
+
+# PyPy closes the files of scripts at its next collection only.
+IN_CONTAINER = f"""
+import os
+
+def opened():
+    links = [f"/proc/self/fd/{{number}}" for number in os.listdir("/proc/self/fd")]
+    names = [os.readlink(link) for link in links if os.path.lexists(link)]
+    return len([name for name in names if "script" not in name and "memfd" not in name])
+
+print("here", flush=True)
+before = opened()
+{CODE}
+print(os.listdir("/tmp"), opened() - before)
+"""
+
+
+@pytest.mark.parametrize("mode", ["rw", "ro"])
+def test_a_container_needs_nothing_of_nthbyte_in_it(
+    pypy: harness.Interpreter, tmp_path: Path, mode: str
+) -> None:
+    """Also where no file can be written: neither the script, nor the package, nor the profile."""
+    if pypy.about[1] < [7, 3, 18]:
+        pytest.skip("this version has no way in")
+    one = in_container(pypy, IN_CONTAINER, tmp_path, [harness.SITE, tmp_path], mode)
+    attached = one.attach("-o", "a.nthb", "--every", "4KiB")
+    assert attached.stderr is not None
+    assert f"recording process {one.number} until Ctrl-C, into a.nthb; " in attached.stderr.readline()
+    one.say()
+    while "remote debugger script" in (line := one.line()):
+        pass
+    assert line == "worked"
+    attached.send_signal(signal.SIGINT)
+    assert "samples; see it with: nthbyte explain a.nthb\n" in attached.stderr.read()
+    assert attached.wait() == 0
+    said = one.end("\n").ok().out.splitlines()
+    # The package stays open, because nthbyte may import more of itself.
+    assert said[-1] == f"[] {0 if mode == 'rw' else 1}"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.nthb"]
+    assert harness.summary(tmp_path / "a.nthb", "--by", "function")["rows"][0]["name"] == "work"

@@ -1,6 +1,7 @@
 //! A script that a process runs by itself, from a file: what PyPy and, since 3.14, CPython offer.
 //!
-//! The file lies in a private folder in `/tmp` of the process. The main thread executes it at the next bytecode. There is no
+//! The file lies in a private folder in `/tmp` of the process; where that cannot be, it has no place
+//! ([`memory_files`](crate::memory_files)). The main thread executes it at the next bytecode. There is no
 //! answer: the script writes one into a file beside it. A main thread that waits is woken, as by a signal, where that is allowed.
 
 use std::fs::{self, DirBuilder};
@@ -9,6 +10,8 @@ use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::memory::Memory;
+use crate::memory_files::MemoryFiles;
 use crate::process;
 use crate::refusal::{Refusal, plain, refuse};
 use crate::x86_64::thread::{Place, Stopped};
@@ -23,6 +26,8 @@ const LONGEST_SCRIPT: Duration = Duration::from_secs(30);
 
 /// Where an interpreter looks for a script.
 pub trait Request {
+    /// The memory of the process, and where the path is written.
+    fn room(&self) -> (&Memory, u64);
     /// Asks for the script at this path, which ends with a zero. Returns false if the process has ended.
     fn make(&self, path: &[u8]) -> bool;
     /// Whether the script is asked for and has not begun; `None` if the process has ended.
@@ -43,19 +48,8 @@ pub fn run(
     script: &str,
     limit: Duration,
 ) -> Result<String, Refusal> {
-    let failed = |error: io::Error| {
-        refuse!(
-            "no script can be put into /tmp of process {pid}: {}",
-            plain(&error)
-        )
-    };
-    let folder = Folder::new(pid).map_err(failed)?;
-    folder.write_script(script).map_err(failed)?;
-    let mut path = folder
-        .inside
-        .join(SCRIPT)
-        .into_os_string()
-        .into_encoded_bytes();
+    let placed = Placed::new(pid, request, script)?;
+    let mut path = placed.path();
     path.push(0);
     let ended = || refuse!("process {pid} has ended, or executes another program");
     if !request.make(&path) {
@@ -65,7 +59,7 @@ pub fn run(
     let mut next = Instant::now();
     loop {
         let is_pending = request.is_pending().ok_or_else(ended)?;
-        if let Some(answer) = folder.answer() {
+        if let Some(answer) = placed.answer() {
             return Ok(answer);
         }
         if !is_pending && Instant::now() >= end + LONGEST_SCRIPT {
@@ -98,6 +92,55 @@ fn remind(pid: u32, request: &dyn Request) {
     {
         // A thread that is gone needs no waking.
         let _ = stopped.wake();
+    }
+}
+
+/// A script that the process can read, and where it answers.
+enum Placed<'a> {
+    Folder(Folder),
+    MemoryFiles(MemoryFiles<'a>),
+}
+
+impl<'a> Placed<'a> {
+    fn new(pid: u32, request: &'a dyn Request, script: &str) -> Result<Self, Refusal> {
+        let folder = Folder::new(pid).and_then(|folder| {
+            folder.write_script(script)?;
+            Ok(folder)
+        });
+        let error = match folder {
+            Ok(folder) => return Ok(Self::Folder(folder)),
+            Err(error) => error,
+        };
+        let (memory, room) = request.room();
+        let files = MemoryFiles::new(pid, memory, room).and_then(|files| {
+            files.write_script(&literal(script))?;
+            Ok(files)
+        });
+        files.map(Self::MemoryFiles).map_err(|other| {
+            refuse!(
+                "no script can be put into /tmp of process {pid}: {}; nor into its memory: {}",
+                plain(&error),
+                plain(&other)
+            )
+        })
+    }
+
+    fn path(&self) -> Vec<u8> {
+        match self {
+            Self::Folder(folder) => folder
+                .inside
+                .join(SCRIPT)
+                .into_os_string()
+                .into_encoded_bytes(),
+            Self::MemoryFiles(files) => files.path().into_bytes(),
+        }
+    }
+
+    fn answer(&self) -> Option<String> {
+        match self {
+            Self::Folder(folder) => folder.answer(),
+            Self::MemoryFiles(files) => files.answer(),
+        }
     }
 }
 

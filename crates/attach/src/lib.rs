@@ -31,6 +31,8 @@ mod interpreter;
 #[cfg(target_arch = "x86_64")]
 mod memory;
 #[cfg(target_arch = "x86_64")]
+mod memory_files;
+#[cfg(target_arch = "x86_64")]
 mod pypy;
 #[cfg(target_arch = "x86_64")]
 mod remote;

@@ -63,6 +63,10 @@ impl Counter<'_> {
 }
 
 impl Request for Counter<'_> {
+    fn room(&self) -> (&Memory, u64) {
+        (self.memory, self.counter + PATH_AT)
+    }
+
     fn make(&self, path: &[u8]) -> bool {
         self.memory.write(self.counter + PATH_AT, path) && self.set(PENDING_AT, 1)
     }

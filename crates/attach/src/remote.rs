@@ -108,6 +108,10 @@ struct Fields<'a> {
 }
 
 impl Request for Fields<'_> {
+    fn room(&self) -> (&Memory, u64) {
+        (self.memory, self.of.path)
+    }
+
     fn make(&self, path: &[u8]) -> bool {
         path.len() as u64 <= LONGEST_PATH
             && self.memory.write(self.of.path, path)

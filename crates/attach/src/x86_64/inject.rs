@@ -485,7 +485,7 @@ fn has_room(pid: u32, stopped: &Stopped) -> Result<bool, Refusal> {
 
 /// Finds the code for system calls in the process: `getpid` of the C library is one, and signal handlers return to the
 /// other.
-fn find_gadgets(pid: u32, memory: &Memory) -> Result<Gadgets, Refusal> {
+pub fn find_gadgets(pid: u32, memory: &Memory) -> Result<Gadgets, Refusal> {
     const CALL: [u8; 3] = [0x0f, 0x05, 0xc3];
     const RESTORE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
     let find = |bytes: &[u8], code: &[u8], start: u64| {
