@@ -3,7 +3,7 @@
 use crate::geometry::{
     ALIGNMENT, BLOCK_SIZES, CLASSES, GROUP_BLOCK_SIZES, MEDIUM_LIMIT, SMALL_CLASSES,
 };
-use crate::page::Page;
+use crate::page::{Block, Page};
 use crate::wave::Wave;
 use core::ptr::null_mut;
 use nthbyte_sampling::Countdown;
@@ -33,13 +33,16 @@ pub struct Class {
     pub budget_bytes: usize,
     /// What the list retains.
     pub wave: Wave,
+    /// Free blocks that were cut off the list because a sample point was near, and their number. A refill takes them first.
+    pub aside: *mut Block,
+    pub set_aside: usize,
     /// The next refill has at most this many blocks.
     pub refill_blocks: usize,
     /// The distance to the next sample point, in bytes of this class.
     pub countdown: Countdown,
     /// Number of allocations of this class until it was last settled.
     pub allocations: u64,
-    /// Number of blocks that are in use or on the class's list.
+    /// Number of blocks that are in use, on the class's list, or set aside.
     pub used: usize,
     /// Pages with free blocks; the page to which a block was returned last is first.
     pub queue: *mut Page,
@@ -57,6 +60,8 @@ impl Class {
             budget: 0,
             budget_bytes: 2 * wave.retained_bytes(),
             wave,
+            aside: null_mut(),
+            set_aside: 0,
             refill_blocks: FIRST_REFILL_BLOCKS,
             countdown: Countdown::NEVER,
             allocations: 0,

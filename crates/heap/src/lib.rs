@@ -59,6 +59,7 @@
 //! | `list` | the invariants D1 and D2 |
 //! | `supply` | blocks from pages to lists, and back |
 //! | `refill` | the length of a list |
+//! | `wave` | how many blocks a list retains |
 //! | `session` | sampling on and off; the calls of the observer |
 //! | `statistics` | totals |
 //! | `survey` | the use of the pages, read without the lock |

@@ -29,8 +29,8 @@ const WORD: usize = u64::BITS as usize;
 const WORDS: usize = PAGE_SIZE / ALIGNMENT / WORD;
 
 impl Heap {
-    /// Calls `visit` with the address of each free block that no page knows of: those on the lists of classes, and those
-    /// that other threads have freed.
+    /// Calls `visit` with the address of each free block that no page knows of: those on the lists of classes and beside
+    /// them, and those that other threads have freed.
     ///
     /// # Safety
     /// `heap` is a heap that no other thread uses now.
@@ -39,7 +39,8 @@ impl Heap {
         unsafe {
             let heap = &*Self::state(heap);
             let heads = heap.slots[..CLASSES].iter().map(|slot| slot.head);
-            for head in heads.chain([heap.remote.load(Relaxed)]) {
+            let aside = heap.classes.iter().map(|class| class.aside);
+            for head in heads.chain(aside).chain([heap.remote.load(Relaxed)]) {
                 let mut block: *mut Block = head;
                 while !block.is_null() {
                     visit(block.addr());

@@ -6,10 +6,14 @@
 //!
 //! Most programs free about as many blocks as they allocate, and each block on a list costs a memory access when the
 //! budget is spent. So close to a sample point only an eighth of k stays on the list, and the rest of k is the
-//! budget. If blocks had to be returned for this, the next refill is small, and each later one is twice as large.
+//! budget. What is cut off for this is *set aside*, and is on the list again as soon as the sample point has been passed:
+//! no page is asked. Until then the next refill is small, and each later one is twice as large.
 
 use crate::arena::ArenaTable;
 use crate::heap::Heap;
+use crate::page::Block;
+use crate::wave::MAX_BYTES;
+use core::ptr::null_mut;
 
 impl Heap {
     /// Fills the list of a settled class, which is empty although k is not 0. Returns false if there is no
@@ -18,15 +22,60 @@ impl Heap {
     pub fn refill(&mut self, class: usize, table: ArenaTable) -> bool {
         debug_assert!(self.classes[class].until_sample() > 0 && self.slots[class].head.is_null());
         let blocks = self.classes[class].next_refill();
-        let (list, count) = self.take(class, blocks, table);
+        let (list, count) = if self.classes[class].set_aside > 0 {
+            self.take_aside(class, blocks)
+        } else {
+            let (list, count) = self.take(class, blocks, table);
+            self.classes[class].wave.take(count);
+            (list, count)
+        };
         if count == 0 {
             return false;
         }
         self.slots[class].head = list;
         self.classes[class].listed = count;
-        self.classes[class].wave.take(count);
         self.renew_budget(class);
         true
+    }
+
+    /// Takes the blocks that were set aside: all of them, if half of k allows it, else the first `limit`.
+    fn take_aside(&mut self, class: usize, limit: usize) -> (*mut Block, usize) {
+        let state = &mut self.classes[class];
+        let (list, all) = (state.aside, state.set_aside);
+        if all <= state.until_sample() / 2 || all <= limit {
+            (state.aside, state.set_aside) = (null_mut(), 0);
+            return (list, all);
+        }
+        // SAFETY: the list contains `set_aside` free blocks, which link to each other.
+        let rest = unsafe {
+            let last = last_of(list, limit);
+            core::mem::replace(&mut (*last).next, null_mut())
+        };
+        (state.aside, state.set_aside) = (rest, all - limit);
+        (list, limit)
+    }
+
+    /// Sets blocks aside that were cut off the list of a class, or returns them to their pages if there are too many.
+    fn set_aside(&mut self, class: usize, list: *mut Block, count: usize, table: ArenaTable) {
+        let state = &mut self.classes[class];
+        if (state.set_aside + count) * state.size as usize > MAX_BYTES {
+            self.return_list(list, table);
+            return;
+        }
+        if state.set_aside > 0 {
+            // SAFETY: the list contains `count` free blocks, which link to each other.
+            unsafe { (*last_of(list, count)).next = state.aside };
+        }
+        state.aside = list;
+        state.set_aside += count;
+    }
+
+    /// Returns the blocks that were set aside to their pages.
+    pub fn return_aside(&mut self, class: usize, table: ArenaTable) {
+        let state = &mut self.classes[class];
+        let list = core::mem::replace(&mut state.aside, null_mut());
+        state.set_aside = 0;
+        self.return_list(list, table);
     }
 
     /// Settles a class, shortens its list to the blocks that it retains, and renews its budget.
@@ -37,6 +86,9 @@ impl Heap {
         self.settle(class, kept + returned);
         self.classes[class].listed = kept;
         self.classes[class].adapt_budget(returned);
+        if returned > 0 {
+            self.return_aside(class, table);
+        }
         self.trim(class, table);
     }
 
@@ -45,14 +97,28 @@ impl Heap {
     #[unsafe(link_section = "nthbyte_hot")]
     pub fn trim(&mut self, class: usize, table: ArenaTable) {
         let keep = self.classes[class].until_sample() / 8;
-        if self.classes[class].listed > keep {
+        let listed = self.classes[class].listed;
+        if listed > keep {
             let (_, rest) = self.split(class, keep);
-            self.return_list(rest, table);
+            self.set_aside(class, rest, listed - keep, table);
             self.classes[class].listed = keep;
             self.classes[class].restart_refills();
         }
         self.renew_budget(class);
     }
+}
+
+/// The block at position `count` of a list.
+///
+/// # Safety
+/// The list has at least `count` free blocks, which link to each other, and `count` is not 0.
+unsafe fn last_of(list: *mut Block, count: usize) -> *mut Block {
+    let mut last = list;
+    for _ in 1..count {
+        // SAFETY: by the caller.
+        last = unsafe { (*last).next };
+    }
+    last
 }
 
 #[cfg(test)]
@@ -141,5 +207,37 @@ mod tests {
             let next_refill = heap.classes[class].refill_blocks;
             assert_eq!(next_refill, next);
         }
+    }
+
+    #[test]
+    fn what_is_cut_off_near_a_sample_point_comes_back_after_it() {
+        let (heap, table, class) = heap();
+        let near = Period::new(100 * u64::from(SIZE)).expect("a period");
+        let mut points = SamplePoints::new(near, Distances::Fixed, 1);
+        heap.classes[class].refill_blocks = 4 * Class::new(SIZE).refill_blocks;
+        assert!(heap.refill(class, table));
+        let listed = heap.classes[class].listed;
+        heap.classes[class].countdown = Countdown::new(&mut points);
+        let keep = heap.classes[class].until_sample() / 8;
+        heap.trim(class, table);
+        assert_eq!(heap.classes[class].listed, keep);
+        assert_eq!(heap.classes[class].set_aside, listed - keep);
+        let mut free = 0;
+        // SAFETY: a heap of this test alone.
+        unsafe {
+            Heap::listed(heap, |_| free += 1);
+            assert_eq!(free, listed);
+            assert_eq!(Heap::blocks_in_use(heap), 0);
+        }
+        // The program takes what is on the list, and the sample.
+        heap.slots[class].head = null_mut();
+        heap.settle(class, 0);
+        heap.classes[class].countdown = Countdown::NEVER;
+        let used = heap.classes[class].used;
+        assert!(heap.refill(class, table));
+        assert_eq!(heap.classes[class].listed, listed - keep);
+        assert_eq!(heap.count(class), listed - keep);
+        assert_eq!(heap.classes[class].set_aside, 0);
+        assert_eq!(heap.classes[class].used, used);
     }
 }

@@ -121,6 +121,7 @@ impl Heap {
     #[cold]
     fn flush_lists(&mut self, table: ArenaTable) {
         for class in 0..self.classes.len() {
+            self.return_aside(class, table);
             let (_, list) = self.split(class, 0);
             let on_list = self.return_list(list, table);
             self.settle(class, on_list);
