@@ -19,10 +19,11 @@
 //! bounds, and nothing has to be forgotten when a thread ends. In the child of a fork they stay as they are. The main
 //! thread has no block. A stack pointer outside of the bounds is in a stack that the program has made itself.
 
-use std::arch::asm;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+
+use crate::processor::description;
 
 /// A word of the description.
 const WORD: usize = size_of::<usize>();
@@ -69,24 +70,6 @@ fn stack_from(
     let is_own = block != 0 && own.checked_sub(block)? < size;
     let lowest = block.checked_add(guard)?;
     (is_own && (lowest..own).contains(&pointer)).then_some(pointer..own)
-}
-
-/// The address of the C library's description of the calling thread. `None` in a thread that was not begun by the C
-/// library, if it has thread-local data of its own.
-fn description() -> Option<usize> {
-    let (pointer, own): (usize, usize);
-    // SAFETY: reads two words at the thread pointer: itself (System V ABI, AMD64 supplement, 3.4.6), and where glibc
-    // keeps the same address for `pthread_self`.
-    unsafe {
-        asm!(
-            "mov {pointer}, fs:[0]",
-            "mov {own}, fs:[0x10]",
-            pointer = out(reg) pointer,
-            own = out(reg) own,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
-    (pointer == own && own.is_multiple_of(WORD)).then_some(own)
 }
 
 /// Compares what the C library says about the calling thread with the words of its description.

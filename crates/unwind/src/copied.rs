@@ -6,8 +6,9 @@ use std::sync::Arc;
 use nthbyte_host::process::Probe;
 
 use crate::frame::{Cut, Frame, MAX_DEPTH, Unknown};
-use crate::interrupted::{Interrupted, RED_ZONE};
+use crate::interrupted::Interrupted;
 use crate::looks;
+use crate::processor::RED_ZONE;
 use crate::stack::{CHUNK, Words};
 
 /// The largest part of a stack that is kept: that of the largest number of frames, if they have 512 bytes. What lies

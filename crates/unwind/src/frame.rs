@@ -1,7 +1,8 @@
 //! Frames of a walk, and where it ends.
 
 use framehop::FrameAddress;
-use framehop::x86_64::UnwindRegsX86_64;
+
+use crate::processor::UnwindRegs;
 
 /// The largest number of frames of a walk. A deeper stack keeps its innermost frames.
 pub const MAX_DEPTH: usize = 1024;
@@ -20,7 +21,7 @@ pub struct Frame {
 pub(crate) struct Unknown {
     pub(crate) place: usize,
     pub(crate) address: FrameAddress,
-    pub(crate) registers: UnwindRegsX86_64,
+    pub(crate) registers: UnwindRegs,
     /// The number of known frames inside of it.
     pub(crate) inner: usize,
 }

@@ -12,12 +12,15 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 
 use framehop::ModuleSectionInfo;
+use nthbyte_host::memory::page_size;
 use nthbyte_host::process::Probe;
 use object::LittleEndian;
 use object::elf::{self, FileHeader64, ProgramHeader64};
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
 
 use crate::cfi;
+use crate::processor::{HAS_SIGNED_RETURNS, MACHINE};
+use crate::signed_returns;
 
 type Headers = Vec<ProgramHeader64<LittleEndian>>;
 
@@ -151,6 +154,22 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
+    /// Lets `change` write to it, and say whether it did.
+    fn change(&mut self, change: impl FnOnce(&mut [u8]) -> bool) {
+        let protect = |rights: i32| {
+            // SAFETY: the mapping is this value's own. By the system call, as below.
+            unsafe { libc::syscall(libc::SYS_mprotect, self.start, self.length, rights) == 0 }
+        };
+        if protect(libc::PROT_READ | libc::PROT_WRITE) {
+            // SAFETY: the mapping is private, writable, and nothing else refers to it yet.
+            let bytes =
+                unsafe { std::slice::from_raw_parts_mut(self.start.cast_mut(), self.length) };
+            // What was written is not read from the file again.
+            self.is_of_file &= !change(bytes);
+            protect(libc::PROT_READ);
+        }
+    }
+
     /// Gives its pages back. They are read again when they are used.
     fn release(&self) {
         // SAFETY: the mapping is this value's own, of a file, and not written to.
@@ -194,7 +213,7 @@ impl Image {
         let head = &head[..length];
         let header = FileHeader64::<LittleEndian>::parse(head).ok()?;
         let headers = header.program_headers(ENDIAN, head).ok()?.to_vec();
-        let is_ours = header.e_machine(ENDIAN) == elf::EM_X86_64;
+        let is_ours = header.e_machine(ENDIAN) == MACHINE;
         is_ours.then(|| {
             let image = Self {
                 headers,
@@ -213,7 +232,7 @@ impl Image {
             // The mapping begins with a whole page, so before the segment at times.
             let end = at.checked_add(load.p_filesz(ENDIAN));
             load.p_flags(ENDIAN) & elf::PF_X != 0
-                && at & !0xfff <= offset
+                && at & !(page_size() as u64 - 1) <= offset
                 && end.is_some_and(|end| offset < end)
         });
         let load = around.next()?;
@@ -284,11 +303,16 @@ impl Image {
         let load = self.headers.iter().find(holds)?;
         let end = load.p_vaddr(ENDIAN) + load.p_filesz(ENDIAN);
         let start = at.min(frames);
-        let mapped = Arc::new(map(
+        let mut mapped = map(
             file,
             load.p_offset(ENDIAN) + (start - load.p_vaddr(ENDIAN)),
             end - start,
-        )?);
+        )?;
+        if HAS_SIGNED_RETURNS {
+            let skipped = mapped.length - (end - frames) as usize;
+            mapped.change(|bytes| signed_returns::blank(&mut bytes[skipped..]) > 0);
+        }
+        let mapped = Arc::new(mapped);
         let part = |range: &Range<u64>| {
             let skipped = mapped.length - (end - start) as usize;
             let within = |at: u64| skipped + (at - start) as usize;
@@ -333,7 +357,7 @@ fn map(file: &Source, offset: u64, length: u64) -> Option<Mapped> {
         Source::File(file) => file,
         Source::Memory(content) => return copy(&content[offset as usize..][..length as usize]),
     };
-    let skipped = offset % 4096;
+    let skipped = offset % page_size() as u64;
     let length = usize::try_from(length + skipped).ok()?;
     // SAFETY: a new mapping, at a place that the kernel chooses. By the system call: `mmap` may be the preloaded
     // library's.

@@ -11,10 +11,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_session::ticks::LONGEST_MEMORY;
 
+use crate::processor::{RED_ZONE, Start};
 use crate::stack;
-
-/// Bytes below the stack pointer that belong to the function that runs (System V ABI, AMD64 supplement, 3.2.2).
-pub(crate) const RED_ZONE: usize = 128;
 
 /// The end of the main thread's stack; 0 if it is not known.
 static MAIN_END: AtomicUsize = AtomicUsize::new(0);
@@ -27,16 +25,14 @@ pub fn prepare() {
 /// What a walk of an interrupted thread begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers {
-    pub(crate) instruction: u64,
-    pub(crate) pointer: u64,
-    pub(crate) base: u64,
+    pub(crate) at: Start,
     /// The end of the stack; 0 if it is not known.
     end: u64,
 }
 
 impl Registers {
     /// The number of words of [`Self::to_words`].
-    pub const WORDS: usize = 4;
+    pub const WORDS: usize = Start::WORDS + 1;
 
     /// The registers of the interrupted thread. Safe in a signal handler.
     ///
@@ -45,16 +41,12 @@ impl Registers {
     #[must_use]
     pub unsafe fn of_context(context: *const c_void) -> Self {
         // SAFETY: by the contract.
-        let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-        let register = |number: i32| registers[number as usize].cast_unsigned();
-        let pointer = register(libc::REG_RSP);
+        let at = unsafe { Start::of_context(context) };
         // SAFETY: no preconditions. It reads a register.
         let own = unsafe { libc::pthread_self() } as usize;
         Self {
-            instruction: register(libc::REG_RIP),
-            pointer,
-            base: register(libc::REG_RBP),
-            end: end_of_stack(pointer as usize, own) as u64,
+            at,
+            end: end_of_stack(at.pointer as usize, own) as u64,
         }
     }
 
@@ -71,23 +63,24 @@ impl Registers {
     }
 
     fn start(self) -> usize {
-        (self.pointer as usize).saturating_sub(RED_ZONE) & !7
+        (self.at.pointer as usize).saturating_sub(RED_ZONE) & !7
     }
 
     /// The registers in the host's form of a tick.
     #[must_use]
-    pub const fn to_words(self) -> [u64; Self::WORDS] {
-        [self.instruction, self.pointer, self.base, self.end]
+    pub fn to_words(self) -> [u64; Self::WORDS] {
+        let mut words = [self.end; Self::WORDS];
+        words[..Start::WORDS].copy_from_slice(&self.at.to_words());
+        words
     }
 
     /// The registers from [`Self::to_words`].
     #[must_use]
-    pub const fn from_words([instruction, pointer, base, end]: [u64; Self::WORDS]) -> Self {
+    pub fn from_words(words: [u64; Self::WORDS]) -> Self {
+        let (at, end) = words.split_first_chunk().expect("there is one more");
         Self {
-            instruction,
-            pointer,
-            base,
-            end,
+            at: Start::from_words(*at),
+            end: end[0],
         }
     }
 }
@@ -160,7 +153,12 @@ mod tests {
     #[test]
     fn words_of_a_copy() {
         let copied: Vec<u8> = (1..=40_u64).flat_map(u64::to_ne_bytes).collect();
-        let registers = |end| Registers::from_words([1, 0x1_0084, 3, end]);
+        let registers = |end| {
+            let mut words = [3; Registers::WORDS];
+            words[..2].copy_from_slice(&[1, 0x1_0004 + RED_ZONE as u64]);
+            words[Registers::WORDS - 1] = end;
+            Registers::from_words(words)
+        };
         assert_eq!(Registers::from_words(registers(5).to_words()), registers(5));
         let at = Interrupted::new(registers(0), &copied[..317]);
         assert_eq!(at.word(0x1_0000), Some(1));

@@ -34,7 +34,8 @@
 //!
 //! # What this crate does not do
 //!
-//! It knows no functions and no lines, and nothing of interpreters. It has no code for other processors than x86-64 yet.
+//! It knows no functions and no lines, and nothing of interpreters. On other processors than x86-64 and AArch64, no walk
+//! begins.
 //!
 //! # Modules
 //!
@@ -46,49 +47,36 @@
 //! modules   what is loaded, and its tables        maps   /proc/self/maps        image   a library's file
 //! stack     words of the stack, read within its bounds        bounds    those of the calling thread's stack
 //! walk_stack  the stack that a walk runs on
-//! no_walker what there is of it on other processors
+//! processor what depends on the processor: x86_64, aarch64, other_processor
+//! signed_returns  tables of code with pointer authentication (AArch64)
 //! ```
 
 #![cfg(target_os = "linux")]
 
-#[cfg(target_arch = "x86_64")]
 mod bounds;
-#[cfg(target_arch = "x86_64")]
 mod cfi;
-#[cfg(target_arch = "x86_64")]
 mod copied;
-#[cfg(target_arch = "x86_64")]
 mod frame;
-#[cfg(target_arch = "x86_64")]
 mod image;
-#[cfg(target_arch = "x86_64")]
 mod interrupted;
-#[cfg(target_arch = "x86_64")]
 mod looks;
-#[cfg(target_arch = "x86_64")]
 mod maps;
-#[cfg(target_arch = "x86_64")]
 mod modules;
-#[cfg(target_arch = "x86_64")]
+#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    path = "other_processor.rs"
+)]
+mod processor;
+mod signed_returns;
 mod stack;
-#[cfg(target_arch = "x86_64")]
 mod upkeep;
-#[cfg(target_arch = "x86_64")]
 mod walk_stack;
-#[cfg_attr(not(target_arch = "x86_64"), path = "no_walker.rs")]
 mod walker;
 
-#[cfg(target_arch = "x86_64")]
 pub use copied::UnfinishedWalk;
-#[cfg(target_arch = "x86_64")]
 pub use frame::{Frame, MAX_DEPTH};
-#[cfg(target_arch = "x86_64")]
 pub use interrupted::{Interrupted, Registers, prepare};
-#[cfg(target_arch = "x86_64")]
 pub use upkeep::{begin, begin_in_program, is_possible, keep_up, unwinder};
 pub use walker::Unwinder;
-#[cfg(not(target_arch = "x86_64"))]
-pub use walker::{
-    Frame, Interrupted, MAX_DEPTH, Registers, UnfinishedWalk, begin, begin_in_program, is_possible,
-    keep_up, prepare, unwinder,
-};

@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use framehop::x86_64::UnwinderX86_64;
 use framehop::{Module, MustNotAllocateDuringUnwind, Unwinder as _};
 use nthbyte_host::process::Probe;
 
 use crate::image::{Bytes, Image};
 use crate::maps::{self, Mapping};
+use crate::processor;
 
 /// The number of a file in [`Modules::files`].
 type FileNumber = u32;
@@ -39,7 +39,7 @@ pub(crate) struct Modules {
     loaded: Vec<Loaded>,
     /// All files that code was mapped from since the start. A file keeps its number.
     files: Vec<Arc<Named>>,
-    pub(crate) unwinder: UnwinderX86_64<Bytes, MustNotAllocateDuringUnwind>,
+    pub(crate) unwinder: processor::Rules<Bytes, MustNotAllocateDuringUnwind>,
 }
 
 impl Modules {
@@ -47,7 +47,7 @@ impl Modules {
         Self {
             loaded: Vec::new(),
             files: Vec::new(),
-            unwinder: UnwinderX86_64::new(),
+            unwinder: processor::Rules::new(),
         }
     }
 

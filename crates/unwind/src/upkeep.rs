@@ -23,6 +23,7 @@ use crate::bounds;
 use crate::copied::UnfinishedWalk;
 use crate::looks;
 use crate::modules::Modules;
+use crate::processor::IS_KNOWN;
 use crate::walker::Unwinder;
 
 /// After this time, in nanoseconds, there is a look for modules that were unloaded and replaced, if there was a walk.
@@ -59,7 +60,7 @@ struct Watch {
 /// Whether the system allows a process to read itself through the kernel, so that there are native stacks.
 #[must_use]
 pub fn is_possible() -> bool {
-    Probe::new().is_some()
+    IS_KNOWN && Probe::new().is_some()
 }
 
 /// Begins to know the modules in a session: looks at all that are loaded. Frames of the library that has this crate, and of
@@ -78,7 +79,7 @@ pub fn begin_in_program(session: &Session) -> bool {
 
 /// Looks at all that is loaded, for the session's unwinder and the looks after this one.
 fn learn_modules(session: &Session, own: Vec<usize>) -> bool {
-    let Some(memory) = Probe::new() else {
+    let Some(memory) = Probe::new().filter(|_| IS_KNOWN) else {
         return false;
     };
     // Not later, in the writer thread: the program may be interrupted inside `malloc` and end then.

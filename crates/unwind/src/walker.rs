@@ -1,9 +1,7 @@
 //! The walk.
 
-use std::arch::asm;
 use std::sync::Arc;
 
-use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64};
 use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder as _};
 use nthbyte_host::process::Probe;
 use nthbyte_profile::event::{Code, CodeId, FrameKind, Lines, Node, NodeId, ThreadId};
@@ -15,6 +13,7 @@ use crate::frame::{Cut, Frame, MAX_DEPTH, Unknown};
 use crate::interrupted::Interrupted;
 use crate::looks;
 use crate::modules::Modules;
+use crate::processor::{Cache, Start, UnwindRegs};
 use crate::stack::{self, Chunk, Stack};
 use crate::walk_stack::{self, WalkStack};
 
@@ -43,7 +42,7 @@ pub(crate) enum LeftOut {
 pub struct Unwinder {
     modules: Modules,
     codes: PerEpoch<Vec<Option<CodeId>>>,
-    cache: CacheX86_64<MustNotAllocateDuringUnwind>,
+    cache: Cache<MustNotAllocateDuringUnwind>,
     frames: Vec<Frame>,
     /// Whether the last walk was cut.
     cut: Cut,
@@ -70,7 +69,7 @@ impl Unwinder {
         Self {
             modules,
             codes: PerEpoch::default(),
-            cache: CacheX86_64::new_in(),
+            cache: Cache::new_in(),
             frames: Vec::with_capacity(MAX_DEPTH),
             cut: Cut::No,
             wanted: None,
@@ -134,13 +133,9 @@ impl Unwinder {
         self.frames.clear();
         let mut is_missing = false;
         let mut read = |address| at.word(address).ok_or_else(|| is_missing = true);
-        let registers = UnwindRegsX86_64::new(
-            at.registers.instruction,
-            at.registers.pointer,
-            at.registers.base,
-        );
-        let address = FrameAddress::from_instruction_pointer(at.registers.instruction);
-        let unknown = self.follow(address, registers, LeftOut::All, &mut read);
+        let start = at.registers.at;
+        let address = FrameAddress::from_instruction_pointer(start.instruction);
+        let unknown = self.follow(address, start.registers(), LeftOut::All, &mut read);
         if is_missing && !at.is_whole() {
             self.cut = Cut::NotCopied;
         }
@@ -318,25 +313,13 @@ impl Unwinder {
     /// The walk begins in this function, so it is not inlined: its own frame is left out like nthbyte's others.
     #[inline(never)]
     fn walk_once(&mut self, memory: Probe, inside: usize) -> Option<Unknown> {
-        let (instruction, pointer, base): (u64, u64, u64);
-        // SAFETY: reads three registers.
-        unsafe {
-            asm!(
-                "lea {instruction}, [rip]",
-                "mov {pointer}, rsp",
-                "mov {base}, rbp",
-                instruction = out(reg) instruction,
-                pointer = out(reg) pointer,
-                base = out(reg) base,
-                options(nostack, nomem, preserves_flags),
-            );
-        }
+        let start = Start::here();
         let mut chunk = self.chunk.take().unwrap_or_default();
-        let mut stack = Stack::from(pointer as usize, self.main_end, memory, &mut chunk);
+        let mut stack = Stack::from(start.pointer as usize, self.main_end, memory, &mut chunk);
         let mut read = |address| stack.word(address).ok_or(());
-        let registers = UnwindRegsX86_64::new(instruction, pointer, base);
-        let address = FrameAddress::from_instruction_pointer(instruction);
-        let unknown = self.follow(address, registers, LeftOut::Inner(inside), &mut read);
+        let address = FrameAddress::from_instruction_pointer(start.instruction);
+        let left_out = LeftOut::Inner(inside);
+        let unknown = self.follow(address, start.registers(), left_out, &mut read);
         self.chunk = Some(chunk);
         unknown
     }
@@ -347,7 +330,7 @@ impl Unwinder {
     fn follow(
         &mut self,
         address: FrameAddress,
-        registers: UnwindRegsX86_64,
+        registers: UnwindRegs,
         left_out: LeftOut,
         read: &mut impl FnMut(u64) -> Result<u64, ()>,
     ) -> Option<Unknown> {
@@ -365,7 +348,7 @@ impl Unwinder {
     fn follow_here(
         &mut self,
         mut address: FrameAddress,
-        mut registers: UnwindRegsX86_64,
+        mut registers: UnwindRegs,
         left_out: LeftOut,
         read: &mut impl FnMut(u64) -> Result<u64, ()>,
     ) -> Option<Unknown> {

@@ -8,6 +8,7 @@ use super::*;
 use crate::bounds::tests as bounds;
 use crate::copied;
 use crate::interrupted::Registers;
+use crate::processor::RED_ZONE;
 use nthbyte_session::native;
 
 /// The C library's own unwinder is the judge: its return addresses, from the caller of this function on.
@@ -196,9 +197,10 @@ fn the_kernels_code_is_known() {
     let (_, named, position) = unwinder.modules.place(at + 0x600).unwrap();
     assert_eq!((&*named.path, position), ("[vdso]", 0x600));
     assert!(!named.build_id.is_empty());
-    // A function of its own that calls nothing: the caller's address is at the stack pointer.
-    let copy = [&[0; 128][..], &(at as u64 + 1).to_ne_bytes(), &[0; 64]].concat();
-    let registers = [at as u64 + 0x600, 0x7000, 0, 0];
+    // A function of its own that calls nothing: on x86-64, the caller's address is at the stack pointer.
+    let copy = [&[0; RED_ZONE][..], &(at as u64 + 1).to_ne_bytes(), &[0; 64]].concat();
+    let mut registers = [0; Registers::WORDS];
+    registers[..2].copy_from_slice(&[at as u64 + 0x600, 0x7000]);
     unwinder.walk_interrupted(&Interrupted::new(Registers::from_words(registers), &copy));
     assert_eq!(unwinder.frames()[0].address, at + 0x600);
 }
