@@ -22,7 +22,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,13 +59,12 @@ class Target(NamedTuple):
     """As cargo-zigbuild takes it: a target of Rust, with the version of the C library."""
     platform: str
     """The platform of the wheel's tag."""
-    agents: Sequence[str]
 
 
-# glibc 2.17 is the oldest that Rust's standard library works with. Samples of native code exist for x86-64 only.
+# glibc 2.17 is the oldest that Rust's standard library works with.
 TARGETS = {
-    "x86_64": Target("x86_64-unknown-linux-gnu.2.17", "manylinux_2_17_x86_64", AGENTS),
-    "aarch64": Target("aarch64-unknown-linux-gnu.2.17", "manylinux_2_17_aarch64", ["cpython", "pypy"]),
+    "x86_64": Target("x86_64-unknown-linux-gnu.2.17", "manylinux_2_17_x86_64"),
+    "aarch64": Target("aarch64-unknown-linux-gnu.2.17", "manylinux_2_17_aarch64"),
 }
 
 
@@ -80,9 +78,8 @@ class CargoBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         if self.target_name != "wheel":
             return
         target = self._target()
-        agents = target.agents if target else AGENTS
-        built_by_cargo = self._cargo_build(target, agents)
-        built = {built_by_cargo / name: name for name in (f"libnthbyte_{agent}.so" for agent in agents)}
+        built_by_cargo = self._cargo_build(target)
+        built = {built_by_cargo / name: name for name in (f"libnthbyte_{agent}.so" for agent in AGENTS)}
         built[built_by_cargo / "nthbyte"] = COMMAND
         if version == "editable":
             for source, name in built.items():
@@ -115,7 +112,7 @@ class CargoBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             raise SystemExit(f"nthbyte: NTHBYTE_TARGET is {name!r}: use one of {', '.join(TARGETS)}")
         return TARGETS[name]
 
-    def _cargo_build(self, target: Target | None, agents: Sequence[str]) -> Path:
+    def _cargo_build(self, target: Target | None) -> Path:
         """Builds the packages, and returns the folder of the results."""
         if shutil.which("cargo") is None:
             raise SystemExit("nthbyte: building from source needs cargo: install Rust 1.88 or later")
@@ -134,7 +131,7 @@ class CargoBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             subprocess.run(["cargo", "fetch", "--locked", "--quiet"], cwd=self.root, check=True)
             command += ["--target", target.triple]
             environment["CARGO_ENCODED_RUSTFLAGS"] = "\x1f".join(_without_paths(folder))
-        command += [word for name in [*agents, "cli"] for word in ("-p", f"nthbyte-{name}")]
+        command += [word for name in [*AGENTS, "cli"] for word in ("-p", f"nthbyte-{name}")]
         if subprocess.run(command, cwd=self.root, env=environment).returncode:
             raise SystemExit(f"nthbyte: {' '.join(command)} failed, see above")
         return folder / (target.triple.partition(".")[0] if target else "") / profile

@@ -21,10 +21,7 @@ MOST_BYTES = 10 << 20
 # Libraries of the C library itself. All others must be inside.
 LIBRARIES = re.compile(r"(libc|libm|libdl|libpthread|librt|ld-linux-\w+|ld-linux-x86-64)\.so\.\d+")
 
-AGENTS = {
-    "x86_64": {"cpython", "pypy", "native", "program"},
-    "aarch64": {"cpython", "pypy"},
-}
+AGENTS = ["cpython", "pypy", "native", "program"]
 MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 
 # What a path of the machine that built it begins with.
@@ -38,7 +35,7 @@ def problems_of(wheel: Path) -> list[str]:
     if not match:
         return [f"{wheel.name} has no tag py3-none-manylinux"]
     newest, processor = (2, int(match[1])), match[2]
-    expected = {f"nthbyte/libnthbyte_{agent}.so" for agent in AGENTS[processor]} | {"nthbyte/bin/nthbyte"}
+    expected = {f"nthbyte/libnthbyte_{agent}.so" for agent in AGENTS} | {"nthbyte/bin/nthbyte"}
     with zipfile.ZipFile(wheel) as archive:
         binaries = {}
         print(f"{wheel.name}: {wheel.stat().st_size:,} bytes")

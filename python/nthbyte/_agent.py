@@ -32,9 +32,9 @@ COMMAND = os.path.join(_FOLDER, "bin", "nthbyte")
 def why_no_native(problem: str | None) -> str | None:
     """Returns why native memory is not available: for a user whose processor it is not there for, not what failed."""
     machine = os.uname().machine
-    if problem is None or machine == "x86_64":
+    if problem is None or machine in ("x86_64", "aarch64"):
         return problem
-    return f"nthbyte records it on x86-64 only, not on {machine}"
+    return f"nthbyte records it on x86-64 and ARM64 only, not on {machine}"
 
 
 class Error(Exception):

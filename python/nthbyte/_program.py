@@ -31,8 +31,15 @@ _SETTINGS = ("force", "every", "seed", "tags")
 _OTHERS = ("output", "quiet", "native", "native_frames", "fixed")
 
 # Of an ELF file: the kinds of programs that processors run (e_machine), and of segments (p_type).
-_X86_64 = 62
-_PROCESSORS = {3: "x86 with 32 bits", 40: "ARM with 32 bits", 183: "AArch64", 243: "RISC-V", 258: "LoongArch"}
+_PROCESSORS = {
+    3: "x86 with 32 bits",
+    40: "ARM with 32 bits",
+    62: "x86-64",
+    183: "AArch64",
+    243: "RISC-V",
+    258: "LoongArch",
+}
+_OWN_PROCESSOR = 183 if os.uname().machine == "aarch64" else 62
 _INTERPRETER_SEGMENT = 3
 
 
@@ -112,9 +119,11 @@ def check(path: str) -> None:
     if is_interpreter(name) or is_interpreter(os.path.basename(os.path.realpath(path))):
         raise ValueError(_about_python(path))
     machine, linker = _read_elf(path)
-    if machine != _X86_64:
+    if machine != _OWN_PROCESSOR:
         what = _PROCESSORS.get(machine, "another processor")
-        raise ValueError(f"{path} is built for {what}: nthbyte profiles native programs for x86-64 only")
+        raise ValueError(
+            f"{path} is built for {what}: nthbyte profiles native programs for {_PROCESSORS[_OWN_PROCESSOR]} here"
+        )
     if linker is None:
         raise ValueError(
             f"{path} is statically linked, so nothing can be preloaded: link it dynamically (without -static)"
@@ -144,9 +153,9 @@ def _read_elf(path: str) -> tuple[int, str | None]:
     with open(path, "rb") as file:
         header = file.read(64)
         machine = int.from_bytes(header[18:20], "big" if header[5:6] == b"\x02" else "little")
-        if machine != _X86_64 or header[4:5] != b"\x02":
+        if machine != _OWN_PROCESSOR or header[4:5] != b"\x02":
             # The same processor with addresses of 32 bits (x32) counts as another one.
-            return (machine if machine != _X86_64 else 0), None
+            return (machine if machine != _OWN_PROCESSOR else 0), None
         start = int.from_bytes(header[32:40], "little")
         size, count = (int.from_bytes(header[at : at + 2], "little") for at in (54, 56))
         if size < 56:

@@ -6,27 +6,36 @@ What an emulator cannot show is in docs/guide/limits.md.
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from harness import REPOSITORY, SPEND, Done, firefox, is_near, run, summary
+from native.collapsed import collapsed, is_within
 
 FOLDER = REPOSITORY / "build" / "emulated"
 TREE = FOLDER / "arm64"
 SITE = FOLDER / "site"
+# Python with the compiler that `make test-emulated` links the agents with.
+ZIG = REPOSITORY / "build" / "release" / "tools" / "bin" / "python"
 
 CPYTHONS = ["python3.13", "python3.14", "python3.15"]
 
 # As on x86-64, and one more at most, to form an address.
 MOST_INSTRUCTIONS = {"malloc": 12, "free": 15}
+# Of the functions that stand before the C library's.
+MOST_NATIVE_INSTRUCTIONS = {"malloc": 10, "calloc": 13, "free": 8}
 
 
-def emulated(python: str, *words: str | Path, folder: Path) -> Done:
-    """Runs an interpreter of the tree, with nthbyte."""
-    command = ["qemu-aarch64", "-L", str(TREE), str(TREE / "usr" / "bin" / python), *map(str, words)]
+def emulated(python: str, *words: str | Path, folder: Path, emulator: Sequence[str] = ()) -> Done:
+    """Runs an interpreter of the tree, with nthbyte, and with these options of the emulator."""
+    interpreter = [str(TREE), str(TREE / "usr" / "bin" / python)]
+    command = ["qemu-aarch64", *emulator, "-L", *interpreter, *map(str, words)]
     return run(command, folder, environment={"PYTHONPATH": str(SITE)})
 
 
@@ -95,15 +104,155 @@ least()
     assert most > 2 * least > 0
 
 
-def test_native_memory_is_refused_in_words(tmp_path: Path) -> None:
-    words = ["-m", "nthbyte", "run", "-o", "out.nthb", "-c", "print(1)"]
-    done = emulated("python3.14", *words, folder=tmp_path).ok()
-    assert "native memory was not recorded: nthbyte records it on x86-64 only, not on aarch64" in done.err
-    refused = emulated("python3.14", *words[:3], "--native-frames", *words[3:], folder=tmp_path)
-    assert refused.status == 1 and refused.out == ""
-    assert refused.err.count("\n") == 1 and "on x86-64 only" in refused.err
-    program = emulated("python3.14", *words[:5], "--", str(TREE / "usr/bin/ls"), folder=tmp_path)
-    assert program.status == 2 and "is built for AArch64" in program.err
+WORK = """
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+__attribute__((noinline)) char *inner(size_t size) {
+    char *volatile block = malloc(size);
+    return block;
+}
+
+__attribute__((noinline)) int outer(int count, size_t size, char **blocks) {
+    for (int at = 0; at < count; at++)
+        blocks[at] = inner(size);
+    return count;
+}
+
+__attribute__((noinline)) int freed(int count, size_t size) {
+    for (int at = 0; at < count; at++) {
+        char *volatile block = calloc(1, size);
+        block = realloc(block, 2 * size);
+        free(block);
+    }
+    return count;
+}
+
+__attribute__((noinline)) char *mapped(size_t size) {
+    char *place = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(place, 1, size);
+    return place;
+}
+
+char *blocks[2000];
+
+int main(void) {
+    return outer(2000, 30000, blocks) + freed(1000, 20000) + !mapped(10 << 20) - 3000;
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a program and a library for ARM64, which sign their return addresses as Debian's packages do."""
+    folder = tmp_path_factory.mktemp("work")
+    (folder / "work.c").write_text(WORK)
+    compiler = [
+        ZIG,
+        "-m",
+        "ziglang",
+        "cc",
+        "-target",
+        "aarch64-linux-gnu.2.17",
+        "-O1",
+        "-g",
+        "-Wl,--build-id",
+    ]
+    compiler += ["-mbranch-protection=standard"]
+    for words in (["-o", "work"], ["-shared", "-fPIC", "-o", "libwork.so"]):
+        subprocess.run([*compiler, *words, "work.c"], cwd=folder, check=True)
+    return folder
+
+
+def _check_work(profile: Path, outside: str) -> None:
+    """Compares what was recorded of the functions above, which ``outside`` has called, with what they ask for."""
+    rows = {row["name"]: row for row in summary(profile, "--domain", "native", "--top", "500")["rows"]}
+    for name, size in ("outer", 60_000_000), ("freed", 60_000_000), ("mapped", 10 << 20):
+        assert is_near(rows[name]["total_bytes"], size), (name, rows[name])
+    assert is_near(rows["inner"]["self_bytes"], 60_000_000)
+    at_end = {row["name"]: row for row in summary(profile, "--domain", "native", "--at", "end")["rows"]}
+    assert is_near(at_end["inner"]["alive"], 60_000_000)
+    assert "freed" not in at_end or at_end["freed"]["alive"]["estimate"] == 0
+    stacks = collapsed(profile.parent, "--domain", "native", name=profile.name)
+    for names in (outside, "outer", "inner"), (outside, "freed"), (outside, "mapped"):
+        assert any(is_within(stack, *names) and stack[-1] == names[-1] for stack in stacks), (names, stacks)
+
+
+@pytest.mark.parametrize("python", CPYTHONS)
+def test_native_memory(python: str, work: Path, tmp_path: Path) -> None:
+    """Functions of a library under Python's, by import slots that are changed while the program runs."""
+    program = f"""
+import ctypes
+work = ctypes.CDLL({str(work / "libwork.so")!r})
+def calls():
+    work.main()
+calls()
+"""
+    (tmp_path / "program.py").write_text(program)
+    words = ["-m", "nthbyte", "run", "--native-frames", "--every", "16KiB", "-o", "out.nthb", "program.py"]
+    emulated(python, *words, folder=tmp_path).ok()
+    _check_work(tmp_path / "out.nthb", "calls")
+
+
+@pytest.mark.parametrize("size", [16 << 10, 64 << 10])
+def test_pages_of_another_size(size: int, work: Path, tmp_path: Path) -> None:
+    """Objects and native memory where the system's pages are larger, as on some systems for ARM64."""
+    program = f"""
+import ctypes, mmap
+work = ctypes.CDLL({str(work / "libwork.so")!r})
+def calls():
+    work.main()
+calls()
+def texts():
+    return ["t" * 1000 + str(number) for number in range(10_000)]
+kept = texts()
+del kept[::2]
+print(mmap.PAGESIZE)
+"""
+    (tmp_path / "program.py").write_text(program)
+    # With pages of another size, qemu 7.2 loses track of what is mapped: its instructions for vectors (SVE) and its
+    # list of mappings are wrong. So there are no frames of libraries.
+    emulator = ["-cpu", "max,sve=off", "-p", str(size)]
+    words = ["-m", "nthbyte", "run", "--native", "--every", "16KiB", "-o", "out.nthb", "program.py"]
+    done = emulated("python3.14", *words, folder=tmp_path, emulator=emulator).ok()
+    assert done.out == f"{size}\n"
+    profile = tmp_path / "out.nthb"
+    [native] = [row for row in summary(profile, "--domain", "native")["rows"] if row["name"] == "calls"]
+    assert is_near(native["self_bytes"], 120_000_000 + (10 << 20))
+    assert is_near(native["alive"], 60_000_000 + (10 << 20))
+    types = {row["name"]: row for row in summary(profile, "--by", "type")["rows"]}
+    assert is_near(types["str"]["self_bytes"], 10_000 * 1052)
+    assert is_near(types["str"]["alive"], 5_000 * 1052)
+
+
+def test_a_program_without_python(work: Path, tmp_path: Path) -> None:
+    # An emulator does not run other programs: the one that `nthbyte run` would become is run from here.
+    shown = f"""
+import json, os, runpy, sys
+def execve(path, words, environment):
+    print(json.dumps({{os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}}))
+    sys.stdout.flush()
+    os._exit(0)
+os.execve = execve
+sys.argv = ["nthbyte", "run", "--every", "16KiB", "-o", "out.nthb", "--", {str(work / "work")!r}]
+runpy.run_module("nthbyte", run_name="__main__")
+"""
+    environment = json.loads(emulated("python3.14", "-c", shown, folder=tmp_path).ok().out)
+    # The emulator itself preloads nothing, and takes no commas.
+    settings = {"NTHBYTE_PROGRAM": environment["NTHBYTE_PROGRAM"]}
+    words = ["-L", str(TREE), "-E", f"LD_PRELOAD={environment['LD_PRELOAD']}", str(work / "work")]
+    done = run(["qemu-aarch64", *words], tmp_path, environment=settings).ok()
+    assert "samples; see it with: nthbyte explain out.nthb" in done.err
+    _check_work(tmp_path / "out.nthb", "main")
+
+
+def test_a_program_for_another_processor_is_refused(tmp_path: Path) -> None:
+    shutil.copy("/bin/true", tmp_path / "other")
+    words = ["-m", "nthbyte", "run", "-o", "out.nthb", "--", tmp_path / "other"]
+    refused = emulated("python3.14", *words, folder=tmp_path)
+    assert refused.status == 2 and refused.err.count("\n") == 1
+    assert "is built for x86-64: nthbyte profiles native programs for AArch64 here" in refused.err
 
 
 def test_pypy_is_sampled_at_its_collections(tmp_path: Path) -> None:
@@ -135,6 +284,14 @@ print("end")
         assert is_near(rows["str"]["self_bytes"], 1000 * (size + 52))
 
 
+@pytest.mark.parametrize("name", MOST_NATIVE_INSTRUCTIONS)
+def test_the_fast_path_of_native_memory_is_short(name: str) -> None:
+    """From the entry to the jump to the C library's function."""
+    path = fast_path(SITE / "nthbyte" / "libnthbyte_native.so", name)
+    assert path[-1] == "br x16"
+    assert len(path) <= MOST_NATIVE_INSTRUCTIONS[name], "\n".join(path)
+
+
 @pytest.mark.parametrize("name", MOST_INSTRUCTIONS)
 @pytest.mark.parametrize("domain", ["obj", "mem"])
 def test_the_fast_path_is_short(domain: str, name: str) -> None:
@@ -144,7 +301,9 @@ def test_the_fast_path_is_short(domain: str, name: str) -> None:
 
 
 def fast_path(library: Path, symbol: str) -> list[str]:
-    """The instructions of a function from its entry to its return. Branches are taken where not to is the slow path.
+    """The instructions of a function from its entry to its return, or to its jump to the C library's function.
+
+    Branches are taken where not to is the slow path.
 
     The slow path is a jump out of the function. Raises an error where a path cannot be followed, as at a call.
     """
@@ -162,7 +321,7 @@ def fast_path(library: Path, symbol: str) -> list[str]:
     while True:
         mnemonic, operands = code[at]
         path.append(f"{mnemonic} {operands}".strip())
-        if mnemonic == "ret":
+        if mnemonic == "ret" or f"{mnemonic} {operands}" == "br x16":
             return path
         target = operands.split()[-1] if mnemonic[0] in "bct" else ""
         if re.fullmatch(r"b\.\w+|cbn?z|tbn?z", mnemonic):

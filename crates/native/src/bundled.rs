@@ -14,9 +14,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use nthbyte_host::preload::Kind;
 
-use crate::calls::{self, pass_on_unless_in_page, record_block};
-use crate::entry::with_caller;
+use crate::calls::{self, record_block};
 use crate::objects::{Object, gnu_hash};
+use crate::processor::{pass_caller, pass_on_unless_in_page};
 use crate::thread::{self, Busy, Thread};
 use crate::{mappings, sampler};
 
@@ -67,11 +67,20 @@ pub fn replacement(address: usize) -> Option<usize> {
     Some(own[at] as usize)
 }
 
-with_caller! {
-    /// `arrow_mi_malloc_aligned`.
-    malloc_aligned(size: usize, alignment: usize) -> *mut c_void = "rdx", malloc_from;
-    /// `arrow_mi_realloc_aligned`.
-    realloc_aligned(block: *mut c_void, size: usize, alignment: usize) -> *mut c_void = "rcx", realloc_from;
+/// `arrow_mi_malloc_aligned`.
+#[unsafe(naked)]
+unsafe extern "C" fn malloc_aligned(size: usize, alignment: usize) -> *mut c_void {
+    pass_caller!("", 2, malloc_from)
+}
+
+/// `arrow_mi_realloc_aligned`.
+#[unsafe(naked)]
+unsafe extern "C" fn realloc_aligned(
+    block: *mut c_void,
+    size: usize,
+    alignment: usize,
+) -> *mut c_void {
+    pass_caller!("", 3, realloc_from)
 }
 
 /// `arrow_mi_free`.

@@ -13,6 +13,7 @@ use nthbyte_host::preload::{Kind, NOT_INTERESTED, Request};
 use nthbyte_host::{keep_errno, set_errno};
 use nthbyte_requests::blocks::BLOCKS;
 
+use crate::processor::pass_on_unless_in_page;
 use crate::replaced::{REPLACED, Replaced};
 use crate::thread::{self, Busy, Thread};
 use crate::{early, mappings, replaced, reports, sampler};
@@ -28,40 +29,6 @@ pub const LEAST_CHUNK: usize = 1056;
 pub const HEADER: usize = 8;
 /// The bits in it that are not the size (`SIZE_BITS`).
 pub const FLAGS: usize = 7;
-
-/// Instructions of a `free` that compare the count of the block's page in the filter ([`nthbyte_requests::pages`]) with 0.
-/// They keep the arguments.
-macro_rules! count_of_page {
-    () => {
-        "mov eax, edi
-         shr eax, {shift}
-         lea rcx, [rip + {blocks} + {pages}]
-         cmp byte ptr [rcx + rax], 0"
-    };
-}
-pub(crate) use count_of_page;
-
-/// The body of a function that frees: jumps to the function whose address is `offset` bytes behind a variable, or to `in_page` if a
-/// sampled block may be in the block's page. Keeps the arguments.
-macro_rules! pass_on_unless_in_page {
-    ($variable:path, $offset:expr, $in_page:path) => {
-        std::arch::naked_asm!(
-            $crate::calls::count_of_page!(),
-            "jne 2f",
-            "jmp qword ptr [rip + {variable} + {offset}]",
-            "2:",
-            "jmp {in_page}",
-            shift = const nthbyte_requests::pages::PAGE_SHIFT,
-            blocks = sym nthbyte_requests::blocks::BLOCKS,
-            pages = const std::mem::offset_of!(nthbyte_requests::blocks::Blocks, pages),
-            variable = sym $variable,
-            offset = const $offset,
-            in_page = sym $in_page,
-        )
-    };
-}
-#[cfg(not(test))]
-pub(crate) use pass_on_unless_in_page;
 
 /// `malloc`.
 pub unsafe extern "C" fn malloc(size: usize, caller: usize) -> *mut c_void {

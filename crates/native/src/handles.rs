@@ -7,12 +7,12 @@
 //! `dlsym` with one of the handles that mean the caller's neighbours asks for its caller too. Such a call is passed on
 //! with a jump, so that the return address is the caller's.
 
-use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::AtomicBool;
 
 use crate::functions::Function;
+use crate::processor::{jump_to_decided, mark_and_pass_on};
 use crate::replaced::{FOUND, next};
 use crate::slots::{follow, own_function};
 
@@ -22,22 +22,7 @@ pub static UNLOADED: AtomicBool = AtomicBool::new(false);
 /// `dlsym`.
 #[unsafe(naked)]
 pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    naked_asm!(
-        "push rdi",
-        "push rsi",
-        "sub rsp, 8",
-        "call {decide}",
-        "add rsp, 8",
-        "pop rsi",
-        "pop rdi",
-        "test rax, rax",
-        "je 2f",
-        "jmp rax",
-        "2:",
-        "jmp {look_up}",
-        decide = sym decide,
-        look_up = sym look_up,
-    )
+    jump_to_decided!("", decide, look_up)
 }
 
 /// The function to jump to; null for [`look_up`].
@@ -65,11 +50,9 @@ unsafe extern "C" fn look_up(handle: *mut c_void, name: *const c_char) -> *mut c
 /// `dlclose`. The mark comes before the call: a thread that finds a library done afterwards has a handle of its own.
 #[unsafe(naked)]
 pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
-    naked_asm!(
-        "mov byte ptr [rip + {unloaded}], 1",
-        "jmp qword ptr [rip + {found} + {offset}]",
-        unloaded = sym UNLOADED,
-        found = sym FOUND,
-        offset = const Function::Dlclose as usize * size_of::<usize>(),
+    mark_and_pass_on!(
+        UNLOADED,
+        FOUND,
+        Function::Dlclose as usize * size_of::<usize>()
     )
 }

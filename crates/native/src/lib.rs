@@ -31,13 +31,14 @@
 //!
 //! # What this crate does not do
 //!
-//! The arithmetic of sampling and the sampled blocks are those of `nthbyte-requests`. It does not walk stacks, and does not write files: the agent does. It has no code for other processors than x86-64
-//! yet; there, the library is empty.
+//! The arithmetic of sampling and the sampled blocks are those of `nthbyte-requests`. It does not walk stacks, and does not write files: the agent does. For other processors than x86-64 and
+//! AArch64, the library is empty.
 //!
 //! # Modules
 //!
 //! ```text
 //! entry        the functions that replace others
+//! processor    their machine instructions: x86_64, aarch64          own   their addresses
 //! slots        leads the calls of a running process to them
 //! handles      dlsym and dlclose, for libraries that are loaded later
 //! slot_pages, turn    writes to slots, by one thread at a time
@@ -55,10 +56,15 @@
 //! ```
 
 #![cfg_attr(test, allow(dead_code))]
-#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#![cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux"
+))]
 
 nthbyte_host::agent_allocator!();
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 mod aligned;
 #[cfg(not(test))]
 mod bundled;
@@ -75,6 +81,8 @@ mod mappings;
 mod objects;
 #[cfg(not(test))]
 mod operators;
+#[cfg(not(test))]
+mod own;
 mod replaced;
 mod reports;
 mod sampler;
@@ -87,3 +95,10 @@ mod start;
 mod thread;
 #[cfg(not(test))]
 mod turn;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(target_arch = "aarch64")]
+use aarch64 as processor;
+#[cfg(target_arch = "x86_64")]
+use x86_64 as processor;

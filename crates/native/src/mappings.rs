@@ -132,7 +132,7 @@ pub fn forget_unsampled() {
 }
 
 /// `munmap`. A mapping that counts as a whole is freed when it is unmapped from its start on.
-pub unsafe fn munmap(start: *mut c_void, size: usize) -> i32 {
+pub unsafe extern "C" fn munmap(start: *mut c_void, size: usize) -> i32 {
     type Original = unsafe extern "C" fn(*mut c_void, usize) -> i32;
     // Before the call: after it, another thread may get the same address.
     let sampled = BLOCKS.remove(start);

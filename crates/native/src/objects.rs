@@ -9,9 +9,10 @@ use nthbyte_host::process::dynamic_section::{DynamicTables, Relocation, Symbol, 
 use object::LittleEndian;
 use object::elf::{
     DF_SYMBOLIC, DT_DEBUG, DT_FLAGS, DT_NEEDED, DT_SYMBOLIC, ELFMAG, FileHeader64, PF_X,
-    PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD, ProgramHeader64, R_X86_64_64, R_X86_64_GLOB_DAT,
-    R_X86_64_JUMP_SLOT, SHN_UNDEF, STT_FUNC, STV_DEFAULT,
+    PT_DYNAMIC, PT_GNU_RELRO, PT_LOAD, ProgramHeader64, SHN_UNDEF, STT_FUNC, STV_DEFAULT,
 };
+
+use crate::processor::{ADDRESS, GLOB_DAT, JUMP_SLOT};
 
 /// A loaded program or library.
 pub struct Object {
@@ -201,14 +202,14 @@ impl Object {
                 let place = self
                     .base
                     .wrapping_add(entry.r_offset.get(LittleEndian) as usize);
-                if matches!(kind, R_X86_64_JUMP_SLOT | R_X86_64_GLOB_DAT | R_X86_64_64)
+                if matches!(kind, JUMP_SLOT | GLOB_DAT | ADDRESS)
                     && entry.r_addend.get(LittleEndian) == 0
                     // Data may be packed.
                     && place.is_multiple_of(size_of::<usize>())
                 {
                     visit(&Slot {
                         place: place as *mut usize,
-                        is_called: kind == R_X86_64_JUMP_SLOT,
+                        is_called: kind == JUMP_SLOT,
                         symbol: self
                             .tables
                             .symbol(entry.r_sym(LittleEndian, false) as usize),

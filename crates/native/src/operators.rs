@@ -13,36 +13,24 @@
 //! jemalloc's `dallocx` and `sdallocx`, tcmalloc's `tc_free_sized` and C's `free_sized` and `free_aligned_sized` free blocks
 //! of `malloc`, as `operator delete` does those of `operator new`.
 
-use std::arch::naked_asm;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_host::preload::Kind;
 
-use crate::calls::pass_on_unless_in_page;
 use crate::functions::Function;
+use crate::processor::{pass_on_unless_in_page, request};
 use crate::replaced::FOUND;
 use crate::{calls, sampler, thread};
 
-/// Defines the entries of `operator new`, and what they do at a sample point. The first argument is the size. The replaced
-/// operator may throw: nothing here has a destructor.
+/// Defines the entries of `operator new`, and what they do at a sample point. The first argument is the size; the number is that
+/// of the caller among the arguments at a sample point, from 0 on. The replaced operator may throw: nothing here has a destructor.
 macro_rules! new {
-    ($($(#[$doc:meta])* $name:ident($($argument:ident),*) = $function:ident, $register:literal, $at_point:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident($($argument:ident),*) = $function:ident, $number:tt, $at_point:ident;)*) => {$(
         $(#[$doc])*
         #[unsafe(naked)]
         pub unsafe extern "C-unwind" fn $name(size: usize, $($argument: usize),*) -> *mut c_void {
-            naked_asm!(
-                "mov rax, qword ptr [rip + nthbyte_native_thread@GOTTPOFF]",
-                "sub qword ptr fs:[rax], rdi",
-                "jbe 2f",
-                "jmp qword ptr [rip + {found} + {offset}]",
-                "2:",
-                concat!("mov ", $register, ", qword ptr [rsp]"),
-                "jmp {at_point}",
-                found = sym FOUND,
-                offset = const Function::$function as usize * size_of::<usize>(),
-                at_point = sym $at_point,
-            )
+            request!("", $number, FOUND, Function::$function as usize * size_of::<usize>(), $at_point)
         }
 
         unsafe extern "C-unwind" fn $at_point(size: usize, $($argument: usize,)* caller: usize) -> *mut c_void {
@@ -66,21 +54,21 @@ macro_rules! new {
 
 new! {
     /// `operator new(size)`.
-    new() = New, "rsi", new_at_point;
+    new() = New, 1, new_at_point;
     /// `operator new[](size)`.
-    new_array() = NewArray, "rsi", new_array_at_point;
+    new_array() = NewArray, 1, new_array_at_point;
     /// `operator new(size, nothrow)`.
-    new_nothrow(tag) = NewNothrow, "rdx", new_nothrow_at_point;
+    new_nothrow(tag) = NewNothrow, 2, new_nothrow_at_point;
     /// `operator new[](size, nothrow)`.
-    new_array_nothrow(tag) = NewArrayNothrow, "rdx", new_array_nothrow_at_point;
+    new_array_nothrow(tag) = NewArrayNothrow, 2, new_array_nothrow_at_point;
     /// `operator new(size, alignment)`.
-    new_aligned(alignment) = NewAligned, "rdx", new_aligned_at_point;
+    new_aligned(alignment) = NewAligned, 2, new_aligned_at_point;
     /// `operator new[](size, alignment)`.
-    new_array_aligned(alignment) = NewArrayAligned, "rdx", new_array_aligned_at_point;
+    new_array_aligned(alignment) = NewArrayAligned, 2, new_array_aligned_at_point;
     /// `operator new(size, alignment, nothrow)`.
-    new_aligned_nothrow(alignment, tag) = NewAlignedNothrow, "rcx", new_aligned_nothrow_at_point;
+    new_aligned_nothrow(alignment, tag) = NewAlignedNothrow, 3, new_aligned_nothrow_at_point;
     /// `operator new[](size, alignment, nothrow)`.
-    new_array_aligned_nothrow(alignment, tag) = NewArrayAlignedNothrow, "rcx", new_array_aligned_nothrow_at_point;
+    new_array_aligned_nothrow(alignment, tag) = NewArrayAlignedNothrow, 3, new_array_aligned_nothrow_at_point;
 }
 
 /// Defines the entries of functions that free, and what they do in a page with a sampled block. They pass on all arguments as

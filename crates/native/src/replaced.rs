@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use nthbyte_host::process::image;
 
-#[cfg(not(test))]
-use crate::entry;
 use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS};
+#[cfg(not(test))]
+use crate::own;
 use crate::{calls, definitions, sampler, thread};
 
 /// The replaced functions, by number; null for one that the process does not have, or before the look-up.
@@ -64,7 +64,7 @@ pub static REPLACED: Replaced = Replaced {
     free_small: AtomicPtr::new(calls::free as *mut c_void),
     realloc_small: AtomicPtr::new(calls::resize as *mut c_void),
     #[cfg(not(test))]
-    resize: AtomicPtr::new(entry::first_resize as *mut c_void),
+    resize: AtomicPtr::new(own::first_resize as *mut c_void),
     #[cfg(test)]
     resize: AtomicPtr::new(null_mut()),
     realloc: AtomicPtr::new(calls::resize as *mut c_void),
@@ -188,7 +188,7 @@ pub extern "C" fn find_resize() -> *mut c_void {
         found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"realloc".as_ptr()) };
     }
     if found.is_null() {
-        found = entry::realloc as *mut c_void;
+        found = own::realloc as *mut c_void;
     }
     REPLACED.resize.store(found, Relaxed);
     found

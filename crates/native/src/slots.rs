@@ -40,25 +40,25 @@ use crate::objects::{self, Object, Slot, gnu_hash, table_of_handle};
 use crate::replaced::FOUND;
 use crate::slot_pages::SlotPages;
 use crate::turn::Turn;
-use crate::{bundled, entry, operators, replaced, turn};
+use crate::{bundled, operators, own, processor, replaced, turn};
 
-/// The address of this library's own function.
-fn own(function: Function) -> usize {
+/// The address of this library's function.
+fn own_address(function: Function) -> usize {
     let address = match function {
-        Function::Malloc => entry::malloc as *const (),
-        Function::Calloc => entry::calloc as *const (),
-        Function::Realloc => entry::realloc as *const (),
-        Function::Free => entry::free as *const (),
-        Function::Reallocarray => entry::reallocarray as *const (),
-        Function::PosixMemalign => entry::posix_memalign as *const (),
-        Function::AlignedAlloc => entry::aligned_alloc as *const (),
-        Function::Memalign => entry::memalign as *const (),
-        Function::Valloc => entry::valloc as *const (),
-        Function::Pvalloc => entry::pvalloc as *const (),
-        Function::Mmap => entry::mmap as *const (),
-        Function::Mmap64 => entry::mmap64 as *const (),
-        Function::Munmap => entry::munmap as *const (),
-        Function::Mremap => entry::mremap as *const (),
+        Function::Malloc => own::malloc as *const (),
+        Function::Calloc => own::calloc as *const (),
+        Function::Realloc => own::realloc as *const (),
+        Function::Free => own::free as *const (),
+        Function::Reallocarray => own::reallocarray as *const (),
+        Function::PosixMemalign => own::posix_memalign as *const (),
+        Function::AlignedAlloc => own::aligned_alloc as *const (),
+        Function::Memalign => own::memalign as *const (),
+        Function::Valloc => own::valloc as *const (),
+        Function::Pvalloc => own::pvalloc as *const (),
+        Function::Mmap => own::mmap as *const (),
+        Function::Mmap64 => own::mmap64 as *const (),
+        Function::Munmap => own::munmap as *const (),
+        Function::Mremap => own::mremap as *const (),
         Function::Dlsym => handles::dlsym as *const (),
         Function::Dlclose => handles::dlclose as *const (),
         Function::New => operators::new as *const (),
@@ -119,9 +119,9 @@ static ATTACHED: AtomicBool = AtomicBool::new(false);
 static CHANGED: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes the calls of all loaded libraries reach this one. Returns whether any of them do; they do if this library was
-/// preloaded.
+/// preloaded. None do where a block's address is not good for the word before it.
 pub fn attach() -> bool {
-    if replaced::functions().is_none() {
+    if replaced::functions().is_none() || processor::compares_tags() {
         return false;
     }
     if replaced::is_preloaded() {
@@ -167,7 +167,7 @@ pub fn own_function(address: usize, name: &CStr) -> usize {
     let replaced = std::array::from_fn(|at| FOUND[at].load(Relaxed) as usize);
     match number_of(&replaced, address, || name).map(|at| Function::ALL[at]) {
         None | Some(Function::Dlsym | Function::Dlclose) => address,
-        Some(function) => own(function),
+        Some(function) => own_address(function),
     }
 }
 
@@ -316,7 +316,7 @@ impl Pass {
         let kernel = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
         Self {
             hashes: NAMES.map(gnu_hash),
-            own: Function::ALL.map(own),
+            own: Function::ALL.map(own_address),
             replaced,
             named: if replaced::has_operators() {
                 FUNCTIONS
@@ -325,7 +325,7 @@ impl Pass {
             },
             is_at_start: false,
             around: found.clone().min().unwrap_or_default()..=found.max().unwrap_or_default(),
-            others: [entry::malloc as *const () as usize, linker(), kernel],
+            others: [own::malloc as *const () as usize, linker(), kernel],
         }
     }
 

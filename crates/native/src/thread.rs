@@ -9,7 +9,7 @@ pub use nthbyte_requests::{Busy, Thread};
 #[cfg(not(test))]
 std::arch::global_asm!(
     ".pushsection .tbss,\"awT\",@nobits",
-    ".balign 64",
+    ".balign {align}",
     ".globl nthbyte_native_thread",
     ".hidden nthbyte_native_thread",
     ".type nthbyte_native_thread, @object",
@@ -17,6 +17,7 @@ std::arch::global_asm!(
     "nthbyte_native_thread:",
     ".zero 64",
     ".popsection",
+    align = const align_of::<Thread>(),
 );
 
 /// The state of the calling thread. Only the calling thread may use it, and a signal handler may interrupt each use: so
@@ -24,17 +25,7 @@ std::arch::global_asm!(
 #[cfg(not(test))]
 #[inline]
 pub fn current() -> *mut Thread {
-    let thread: *mut Thread;
-    // SAFETY: reads the thread pointer and the variable's distance from it, which the dynamic linker stored.
-    unsafe {
-        std::arch::asm!(
-            "mov {thread}, qword ptr fs:[0]",
-            "add {thread}, qword ptr [rip + nthbyte_native_thread@GOTTPOFF]",
-            thread = out(reg) thread,
-            options(nostack, readonly),
-        );
-    }
-    thread
+    crate::processor::thread() as *mut Thread
 }
 
 #[cfg(test)]

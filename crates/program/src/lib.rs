@@ -33,7 +33,10 @@
 //! ```
 
 #![cfg_attr(test, allow(dead_code))]
-#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#![cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_os = "linux"
+))]
 
 nthbyte_host::agent_allocator!();
 

@@ -53,6 +53,8 @@
 
 #![cfg(target_os = "linux")]
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 mod bounds;
 mod cfi;
 mod copied;
@@ -62,18 +64,22 @@ mod interrupted;
 mod looks;
 mod maps;
 mod modules;
-#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
-#[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
-#[cfg_attr(
-    not(any(target_arch = "x86_64", target_arch = "aarch64")),
-    path = "other_processor.rs"
-)]
-mod processor;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod other_processor;
 mod signed_returns;
 mod stack;
 mod upkeep;
 mod walk_stack;
 mod walker;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+#[cfg(target_arch = "aarch64")]
+use aarch64 as processor;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+use other_processor as processor;
+#[cfg(target_arch = "x86_64")]
+use x86_64 as processor;
 
 pub use copied::UnfinishedWalk;
 pub use frame::{Frame, MAX_DEPTH};

@@ -10,6 +10,8 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
+use nthbyte_host::memory::page_size;
+
 /// `_IOWR('f', 16, struct pm_scan_arg)` (linux/fs.h).
 const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
 
@@ -70,12 +72,12 @@ pub(super) struct Pages {
 /// it is.
 #[must_use]
 pub fn problem() -> Option<String> {
-    let of_this_function = (problem as *const () as usize) & !4095;
+    let of_this_function = (problem as *const () as usize) & !(page_size() - 1);
     let why = match File::open("/proc/self/pagemap") {
         Err(error) => format!("/proc/self/pagemap cannot be read ({})", error.kind()),
         Ok(file) => {
             let tables = PageTables { file };
-            let page = of_this_function..of_this_function + 4096;
+            let page = of_this_function..of_this_function + page_size();
             if tables.reader(page.end, true).pages(&page).is_some() {
                 return None;
             }
@@ -222,6 +224,7 @@ pub(crate) mod tests {
     use super::*;
 
     use nthbyte_host::memory::SMALLEST_PAGE as PAGE;
+    use nthbyte_host::memory::page_size;
 
     /// New memory of this many pages; its first byte.
     pub(crate) fn map(pages: usize, flags: libc::c_int) -> *mut u8 {
