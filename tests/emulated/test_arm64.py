@@ -201,8 +201,10 @@ def test_pages_of_another_size(size: int, work: Path, tmp_path: Path) -> None:
     program = f"""
 import ctypes, mmap
 work = ctypes.CDLL({str(work / "libwork.so")!r})
+blocks = (ctypes.c_void_p * 2000)()
 def calls():
-    work.main()
+    work.outer(2000, ctypes.c_size_t(30_000), blocks)
+    work.freed(1000, ctypes.c_size_t(20_000))
 calls()
 def texts():
     return ["t" * 1000 + str(number) for number in range(10_000)]
@@ -212,15 +214,16 @@ print(mmap.PAGESIZE)
 """
     (tmp_path / "program.py").write_text(program)
     # With pages of another size, qemu 7.2 loses track of what is mapped: its instructions for vectors (SVE) and its
-    # list of mappings are wrong. So there are no frames of libraries.
+    # list of mappings are wrong, and `mincore` writes an answer for each page of the machine, too many. So there are no
+    # frames of libraries, and no mappings so large that nthbyte asks what of them is in memory.
     emulator = ["-cpu", "max,sve=off", "-p", str(size)]
     words = ["-m", "nthbyte", "run", "--native", "--every", "16KiB", "-o", "out.nthb", "program.py"]
     done = emulated("python3.14", *words, folder=tmp_path, emulator=emulator).ok()
     assert done.out == f"{size}\n"
     profile = tmp_path / "out.nthb"
     [native] = [row for row in summary(profile, "--domain", "native")["rows"] if row["name"] == "calls"]
-    assert is_near(native["self_bytes"], 120_000_000 + (10 << 20))
-    assert is_near(native["alive"], 60_000_000 + (10 << 20))
+    assert is_near(native["self_bytes"], 120_000_000)
+    assert is_near(native["alive"], 60_000_000)
     types = {row["name"]: row for row in summary(profile, "--by", "type")["rows"]}
     assert is_near(types["str"]["self_bytes"], 10_000 * 1052)
     assert is_near(types["str"]["alive"], 5_000 * 1052)
