@@ -200,7 +200,7 @@ def _options(line: str) -> Any:
     parser.add_argument("--cpu", action="store_const", const=True, help="also take time samples")
     parser.add_argument("--native-frames", action="store_true", help="with the frames of C, C++ and Rust")
     parser.add_argument(
-        "--holders", action="store_const", const=True, help="say who holds what is alive at the end (CPython)"
+        "--holders", action="store_const", const=True, help="say who holds what is alive at the end"
     )
     parser.add_argument("--no-page", dest="page", action="store_false", help="show the text only")
     parser.add_argument("--height", type=int, default=640, help="of the page, in pixels (default: 640)")

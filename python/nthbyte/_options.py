@@ -319,10 +319,9 @@ OPTIONS = (
     Option(
         "holders",
         "look at who holds what is alive, in a copy of the process: at the end, at new peaks of memory and at "
-        "nthbyte.snapshot(). It is done where 1 % of the program's CPU time pays for it; --holders does it whatever "
-        "it costs, and --no-holders never",
+        "nthbyte.snapshot(). It is done where 1 % of the program's CPU time pays for it, or 20 ms at the end; "
+        "--holders does it whatever it costs, and --no-holders never",
         check=_switch("--holders"),
-        interpreters=("cpython",),
         has_opposite=True,
     ),
     Option(
@@ -330,7 +329,6 @@ OPTIONS = (
         "leave the keys of dictionaries, which are the program's data, out of what --holders records",
         default=True,
         check=_switch("--no-names"),
-        interpreters=("cpython",),
     ),
     Option(
         "snapshot",

@@ -24,7 +24,6 @@ from nthbyte._agent import (
     as_utf8,
     claim_request,
     from_utf8,
-    interpreter,
     process_labels,
     read_mark,
     read_result,
@@ -43,7 +42,10 @@ if TYPE_CHECKING:
     from nthbyte._pypy_gc_hooks import MinorHook
 
 # The agent's requests to `_allocate`: `Request` in crates/pypy/src/control/python.rs.
-_SMALL, _LARGE_OF_EACH_KIND = 0, 1
+_SMALL, _LARGE_OF_EACH_KIND, _SNAPSHOT = 0, 1, 3
+
+# Why a snapshot is taken: docs/format.md, "Holders".
+_END, _CALL, _SIGNAL = 0, 2, 3
 
 # PyPy closes a library without references, but the hooks still call this one.
 _RTLD_NOW, _RTLD_NODELETE = 0x2, 0x1000
@@ -75,6 +77,8 @@ class PyPyAgent(Agent):
         self._probes: list[Any] | None = None
         self._minor_hook: MinorHook | None = None
         self._notes: tuple[str, ...] = ()
+        # Whether snapshots of who holds what are taken, and whether they have the keys of dictionaries.
+        self._holders, self._with_keys = "never", True
         os.register_at_fork(after_in_child=self._forked)
 
     def load_native(self) -> str | None:
@@ -89,6 +93,7 @@ class PyPyAgent(Agent):
         """Starts a session. Raises Error if it cannot start."""
         if self._on:
             raise Error("nthbyte is running already; call nthbyte.stop() first")
+        self._holders, self._with_keys = config["holders"], not config["no_names"]
         try:
             self._start_hooked(config)
         except _Refused as refusal:
@@ -147,14 +152,21 @@ class PyPyAgent(Agent):
 
     def snapshot(self, force: bool) -> str | None:
         """See :meth:`Agent.snapshot`."""
-        raise Error(f"there are no snapshots on {interpreter()}: they work on CPython only")
+        return self._snapshot(_CALL, force or self._holders == "always")
 
     def snapshot_at_signal(self) -> None:
-        """See :meth:`Agent.snapshot_at_signal`: there are no snapshots, so nobody has asked."""
+        """See :meth:`Agent.snapshot_at_signal`."""
+        if self._holders != "never":
+            self._snapshot(_SIGNAL, self._holders == "always")
 
     def snapshot_seconds(self) -> float:
         """See :meth:`Agent.snapshot_seconds`."""
-        return 0.0
+        return int(self._library.snapshot_nanos()) / 1e9
+
+    def _snapshot(self, reason: int, whatever: bool) -> str | None:
+        from nthbyte import _pypy_holders
+
+        return _pypy_holders.take(self._library, reason, whatever, self._with_keys)
 
     def has_profile(self) -> bool:
         """Whether this process has a profile. The child of a fork has none before its first recording."""
@@ -187,6 +199,9 @@ class PyPyAgent(Agent):
         return read_result(answer, notes)
 
     def _stop_hooked(self) -> str | None:
+        if self._holders != "never":
+            # If there is none, the profile says why.
+            self._snapshot(_END, self._holders == "always")
         self._name_threads()
         answer = self._library.stop()
         if self._library.owns_vmprof():
@@ -297,6 +312,10 @@ def _allocate(request: int, size: int) -> None:
         b"x" * (size + 64)
     else:
         b"x" * size
+        if request == _SNAPSHOT:
+            from nthbyte import _pypy_holders
+
+            _pypy_holders.go_on()
 
 
 def _probe_class(base: type, number: int) -> Any:
@@ -364,6 +383,45 @@ class _Library:
         self.release_vmprof = function("release_vmprof", void)
         self.minors_per_sample = function("minors_per_sample", self._int)
         self._report_minors = function("report_minors", void, u64, u64, i64, u64, self._text)
+        number = backend.new_primitive_type("uint32_t")
+        self._snapshot = function("snapshot", self._int, number, self._int, u64, self._text, size)
+        self.snapshot_nanos = function("snapshot_nanos", u64)
+        self._is_copy = function("is_copy", self._int)
+        self._copy_graph = function("copy_graph", size, addresses, size, addresses, size)
+        self._copy_nodes = function("copy_nodes", void, addresses, size)
+        self._copy_leave = function("copy_leave", void, self._text)
+        self._copy_fail = function("copy_fail", void, self._text)
+
+    def snapshot(self, reason: int, whatever: bool, used: int) -> str | None:
+        """Takes a snapshot of who holds what. Returns why there is none."""
+        message = self._backend.newp(self._array, 1024)
+        if self._snapshot(reason, whatever, used, message, 1024):
+            return self._string(message)
+        return None
+
+    def is_copy(self) -> bool:
+        """Returns whether this process is a copy that shall look at its objects."""
+        return bool(self._is_copy())
+
+    def copy_graph(self, roots: list[int], frames: list[int]) -> list[int]:
+        """Returns three numbers for each object that leads to samples: see the function of the agent."""
+        count = self._copy_graph(
+            self._backend.newp(self._addresses, roots),
+            len(roots),
+            self._backend.newp(self._addresses, frames),
+            len(frames) // 2,
+        )
+        nodes = self._backend.newp(self._addresses, 3 * count)
+        self._copy_nodes(nodes, count)
+        return list(nodes)
+
+    def copy_leave(self, names: str) -> None:
+        """Ends the copy with what was found."""
+        self._copy_leave(self.c_string(names))
+
+    def copy_fail(self, why: str) -> None:
+        """Ends the copy without a result."""
+        self._copy_fail(self.c_string(why))
 
     def report_minors(self, count: int, nanoseconds: int, used: int, thread: int, stack: str) -> None:
         """Reports minor collections, in a session through ``gc.hooks``."""

@@ -96,9 +96,9 @@ def start(
         CPython only.
     huge_pages: memory pages of the object heap: ``"thp"``, ``"hugetlb"`` or ``"off"``. CPython only.
     holders: whether to look at who holds what is alive, in a copy of the process, when the recording ends, at new peaks
-        of memory, and at :func:`snapshot`. By default it is done where 1 % of the program's CPU time pays for it.
-        CPython only.
-    names: whether what ``holders`` records has the keys of dictionaries, which are the program's data. CPython only.
+        of memory, and at :func:`snapshot`. By default it is done where 1 % of the program's CPU time pays for it, or
+        20 ms at the end.
+    names: whether what ``holders`` records has the keys of dictionaries, which are the program's data.
     snapshot: look at who holds what every so many seconds, too; or whenever a signal comes, as ``"USR2"``.
         CPython only.
     tags: labels of the whole process, which all its samples have, as a dict or as ``"service:web,env:prod"``; by

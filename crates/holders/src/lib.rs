@@ -10,6 +10,8 @@
 //! - [`dominators`]: of each node the nearest one without which it is unreachable. "Finding Dominators in Practice" (Georgiadis,
 //!   Tarjan, Werneck 2006) describes the algorithm, semi-NCA.
 //! - [`others`]: who else refers to a node, by a path that avoids the first one.
+//! - [`Ways`]: the nodes on all these paths, which a person is shown.
+//! - [`Draw`]: which blocks are samples.
 //!
 //! # What this is for
 //!
@@ -19,14 +21,18 @@
 
 mod addresses;
 mod dominators;
+mod draw;
 mod graph;
 mod others;
 mod part;
+mod ways;
 
 pub use dominators::{Dominators, dominators};
+pub use draw::{Draw, hash};
 pub use graph::Graph;
 pub use others::others;
 pub use part::{NONE, Part};
+pub use ways::Ways;
 
 /// Says whether the work must end. It is asked once in some thousand steps.
 pub trait Limit {

@@ -22,6 +22,8 @@ pub struct Part {
     targets: Vec<u32>,
     /// The node before it on a shortest path; 0 of a root, [`NONE`] of what no root leads to.
     parents: Vec<u32>,
+    /// The first node that no root of kind 1 leads to.
+    first_of_second: u32,
 }
 
 impl Part {
@@ -44,6 +46,7 @@ impl Part {
             target_starts: Vec::new(),
             targets: Vec::new(),
             parents: Vec::new(),
+            first_of_second: 0,
         };
         for sample in samples {
             part.keep(sample);
@@ -135,6 +138,9 @@ impl Part {
                 }
             }
             self.spread(&mut order, &mut at, steps)?;
+            if kind == 1 {
+                self.first_of_second = order.len() as u32;
+            }
         }
         let is_left = |&number: &u32| self.parents[number as usize] == NONE;
         order.extend((1..len as u32).filter(is_left));
@@ -202,6 +208,16 @@ impl Part {
         Some(())
     }
 
+    /// Leaves out the references from what only roots of kind 2 lead to, to what roots of kind 1 lead to.
+    pub fn forget_second(&mut self) {
+        let first = self.first_of_second as usize;
+        let is_kept = |from: usize, to: usize| from < first || to >= first;
+        retain(&mut self.starts, &mut self.sources, |to, from| {
+            is_kept(from, to)
+        });
+        retain(&mut self.target_starts, &mut self.targets, is_kept);
+    }
+
     /// The number of nodes and one: numbers are below it.
     #[must_use]
     pub fn len(&self) -> u32 {
@@ -252,4 +268,23 @@ impl Part {
     pub fn is_garbage(&self, node: u32) -> bool {
         self.parent(node) == NONE
     }
+}
+
+/// Keeps some of the lists of nodes: those of which `is_kept` says so for the node whose list it is, and the node in it.
+fn retain(starts: &mut [u32], ends: &mut Vec<u32>, is_kept: impl Fn(usize, usize) -> bool) {
+    let mut kept = 0;
+    for node in 0..starts.len() - 1 {
+        let list = starts[node] as usize..starts[node + 1] as usize;
+        starts[node] = kept as u32;
+        for at in list {
+            if is_kept(node, ends[at] as usize) {
+                ends[kept] = ends[at];
+                kept += 1;
+            }
+        }
+    }
+    if let Some(last) = starts.last_mut() {
+        *last = kept as u32;
+    }
+    ends.truncate(kept);
 }

@@ -165,6 +165,35 @@ proptest! {
         }
     }
 
+    /// Without them, what roots of kind 1 lead to is as if there were no others.
+    #[test]
+    fn references_of_the_second_kind_can_be_forgotten(given in given()) {
+        let graph = given.graph();
+        let mut part = given.part(&graph, &given.samples);
+        part.forget_second();
+        let tree = dominators(&part, &mut Unlimited).unwrap();
+        let first = Given {
+            roots: given.roots.iter().map(|&kind| kind % 2).collect(),
+            edges: given.edges.clone(),
+            samples: given.samples.clone(),
+        };
+        let alone = first.graph();
+        let of_first = first.part(&alone, &first.samples);
+        let expected = dominators(&of_first, &mut Unlimited).unwrap();
+        for number in 1..of_first.len() {
+            if of_first.is_garbage(number) {
+                continue;
+            }
+            let here = part.number(of_first.in_graph(number));
+            let of = |part: &Part, node: u32| if node == 0 { 0 } else { part.in_graph(node) };
+            prop_assert_eq!(of(&part, tree.of(here)), of(&of_first, expected.of(number)));
+        }
+        // And the others still lead to what only they lead to.
+        for number in 1..part.len() {
+            prop_assert_eq!(part.is_garbage(number), tree.of(number) == NONE);
+        }
+    }
+
     #[test]
     fn others_have_paths_of_their_own(given in given()) {
         let graph = given.graph();

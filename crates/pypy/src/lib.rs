@@ -39,12 +39,14 @@
 //! stacks       Python stacks
 //! types        names of types
 //! labels       what each thread works on, as Python tells it
+//! holders      who holds what is alive, from a copy of the process
+//! sealed       the C library of that copy
 //! gil_trap     a way to get the interpreter's lock
 //! bounded_lock a lock for which no thread waits for long
 //! gc_hooks     a sample at every k-th minor collection, which PyPy reports
 //! ```
 //!
-//! Imports have one direction: `control → compiler → collector → stacks, types → gil_trap`, and `control → gc_hooks`. For
+//! Imports have one direction: `control → holders, compiler → collector → stacks, types → gil_trap, sealed`, and `control → gc_hooks`. For
 //! example, `control` passes the names of threads as an argument; no module below reads them from `control`.
 //!
 //! All code inside the collector's functions runs with the interpreter's lock held. So there is one engine, without
@@ -58,7 +60,9 @@ mod collector;
 mod compiler;
 mod control;
 mod gil_trap;
+mod holders;
 mod host;
 mod labels;
+mod sealed;
 mod stacks;
 mod types;

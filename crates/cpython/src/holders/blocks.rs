@@ -1,14 +1,11 @@
 //! The blocks that were drawn from the heap, and those that the recording has sampled: which object each is, or belongs to.
 
 use nthbyte_heap::{Heap, LiveBlock};
+use nthbyte_holders::{Draw, hash};
 use nthbyte_profile::event::SampleId;
 
-/// Blocks that are drawn, as a rule: a share of 1 % is known to a tenth then.
-const DRAWN: u64 = 5000;
 /// Blocks of the recording's samples beside those that are drawn.
 const MOST_RECORDED: usize = 4000;
-/// The shortest period: a block of 16 bytes is drawn for certain there.
-const SHORTEST: u64 = 16;
 
 /// Bits of the filter, a power of two.
 const FILTER: usize = 1 << 20;
@@ -50,11 +47,7 @@ impl Blocks {
         seed: u64,
         sample: impl Fn(u32) -> Option<SampleId>,
     ) -> Self {
-        let period = (in_use / DRAWN).max(SHORTEST);
-        let mut thresholds = Thresholds {
-            period,
-            of: vec![0; nthbyte_heap::MEDIUM_LIMIT / STEP + 1],
-        };
+        let mut draw = Draw::of(in_use, seed);
         let mut all = Vec::new();
         let mut listed = Vec::new();
         // SAFETY: by the caller.
@@ -62,8 +55,7 @@ impl Blocks {
             Heap::listed(heap, |block| listed.push(block));
             listed.sort_unstable();
             Heap::live(heap, &listed, |block: LiveBlock| {
-                let is_drawn = block.size > 0
-                    && hash(block.address as u64 ^ seed) < thresholds.get(block.size);
+                let is_drawn = block.size > 0 && draw.takes(block.address, block.size);
                 let recorded = block.token.and_then(&sample);
                 if is_drawn || recorded.is_some() {
                     all.push(Wanted {
@@ -82,7 +74,7 @@ impl Blocks {
         all.sort_unstable_by_key(|block: &Wanted| block.address);
         let mut blocks = Self {
             all,
-            period,
+            period: draw.period,
             filter: vec![0; FILTER / 64],
         };
         for at in 0..blocks.all.len() {
@@ -150,53 +142,4 @@ fn thin(all: &mut Vec<Wanted>, seed: u64) {
 fn bit(address: usize) -> usize {
     let product = ((address / STEP) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (product >> (64 - FILTER.ilog2())) as usize
-}
-
-/// For each size, below which hash a block is drawn.
-struct Thresholds {
-    period: u64,
-    of: Vec<u64>,
-}
-
-impl Thresholds {
-    #[inline]
-    fn get(&mut self, size: usize) -> u64 {
-        let known = &mut self.of[size / STEP];
-        if *known == 0 {
-            let probability = -(-(size as f64) / self.period as f64).exp_m1();
-            *known = (probability * u64::MAX as f64) as u64;
-        }
-        *known
-    }
-}
-
-/// A hash whose bits all depend on all bits of the number: the finalizer of MurmurHash3, by Austin Appleby.
-#[inline]
-fn hash(number: u64) -> u64 {
-    let number = (number ^ number >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    let number = (number ^ number >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    number ^ number >> 33
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What is drawn of blocks of a size is as much as the weight of a sample says.
-    #[test]
-    fn blocks_are_drawn_as_often_as_their_weight_says() {
-        let mut thresholds = Thresholds {
-            period: 500,
-            of: vec![0; 200],
-        };
-        for (size, probability) in [(16, 0.0315), (480, 0.617), (1600, 0.9592)] {
-            let mut drawn = 0;
-            for block in 0..20_000_u64 {
-                let address = 0x7f00_0000_0030 + 16 * block;
-                drawn += u32::from(hash(address ^ 1) < thresholds.get(size));
-            }
-            let share = f64::from(drawn) / 20_000.0;
-            assert!((share - probability).abs() < 0.01, "{size}: {share}");
-        }
-    }
 }

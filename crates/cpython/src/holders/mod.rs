@@ -3,7 +3,6 @@
 //! ```text
 //! mod        when a snapshot is taken, and what it may cost
 //! pending    has the interpreter take one
-//! room       what is left of the memory limit
 //! check      compares the layout with what public functions say
 //! functions  CPython's functions, and where a walk begins      ─┐
 //! blocks     the sample: blocks that are drawn from the heap    │
@@ -26,7 +25,6 @@ mod functions;
 mod links;
 pub mod pending;
 mod result;
-mod room;
 mod text;
 mod types;
 mod walk;
@@ -39,7 +37,7 @@ use nthbyte_host::clock;
 use nthbyte_profile::event::{Nanos, SampleId};
 use nthbyte_profile::holders::{Interner, Outcome, Reason, Snapshot};
 use nthbyte_session::config::Holders;
-use nthbyte_session::snapshots::{self, Limits, due};
+use nthbyte_session::snapshots::{self, Limits, cost, due, room};
 
 use self::blocks::Blocks;
 use self::functions::Functions;
@@ -48,8 +46,6 @@ use self::walk::Walk;
 use crate::api::Gil;
 use crate::layout::Layout;
 
-/// The part of the program's processor time that all snapshots together may take.
-const PART: f64 = 0.01;
 /// What a snapshot takes, as a rule: for each block that is alive, and besides. Measured on objects in lists and
 /// dictionaries, CPython 3.11 to 3.15, rounded up.
 const NANOS_A_BLOCK: u64 = 130;
@@ -101,7 +97,8 @@ unsafe fn try_to_take(gil: &Gil, asked: &Asked<'_>) -> Result<(), String> {
         )
     };
     if asked.settings != Holders::Always {
-        is_affordable(blocks, asked.reason)?;
+        let nanos = blocks * NANOS_A_BLOCK + NANOS_BESIDES;
+        cost::affords(Duration::from_nanos(nanos), asked.reason)?;
     }
     let needed = blocks * BYTES_A_BLOCK + BYTES_BESIDES + in_use / COPIED;
     room::has(needed)?;
@@ -122,23 +119,6 @@ unsafe fn try_to_take(gil: &Gil, asked: &Asked<'_>) -> Result<(), String> {
         unsafe { look(asked, &functions, in_use) }
     };
     snapshots::take(asked.time, asked.reason, limits, work)
-}
-
-/// Whether the program has used enough processor time: before its end, for the snapshot of the end, too.
-fn is_affordable(blocks: u64, reason: Reason) -> Result<(), String> {
-    let used = clock::read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0);
-    let allowed = (used as f64 * PART) as u64;
-    let times = if reason == Reason::End { 1 } else { 2 };
-    let cost = times * (blocks * NANOS_A_BLOCK + NANOS_BESIDES);
-    if snapshots::spent().0.saturating_add(cost) <= allowed {
-        return Ok(());
-    }
-    let millis = |nanos: u64| nanos.div_ceil(1_000_000);
-    Err(format!(
-        "it would take about {} ms of processor time, and 1 % of what the program has used is {} ms",
-        millis(snapshots::spent().0.saturating_add(cost)),
-        allowed / 1_000_000,
-    ))
 }
 
 /// Ends a walk that takes too much time or memory, or that nobody waits for.

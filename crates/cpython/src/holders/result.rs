@@ -1,9 +1,9 @@
 //! What a walk has found, as a snapshot: the nodes on the way to samples, with their names.
 
-use nthbyte_holders::{Dominators, NONE, Part, others};
+use nthbyte_holders::{Dominators, NONE, Part, Ways};
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::holders::{
-    Held, Holder, Interner, Kind, Link, Node, Outcome, Reason, Snapshot,
+    Chains, Held, Holder, Interner, Kind, Link, Node, Outcome, Reason, Snapshot,
 };
 
 use super::blocks::Wanted;
@@ -12,11 +12,6 @@ use super::text;
 use super::types::{is, word};
 use super::walk::{Walk, flag};
 use crate::layout::type_flags;
-
-/// Others that refer to a node, as they are named in a report.
-const MOST_OTHERS: usize = 2;
-/// With so many, no more are looked for.
-const MOST_PAIRS: usize = 20_000;
 
 /// What is kept of a node on the way.
 #[derive(Clone, Default)]
@@ -42,9 +37,18 @@ impl Naming<'_, '_> {
     /// # Safety
     /// As for the walk.
     pub unsafe fn snapshot(mut self, outcome: Outcome) -> Snapshot {
-        let mut kept = vec![Kept::default(); self.part.len() as usize];
-        let mut pairs = Vec::new();
-        self.mark(&mut kept, &mut pairs);
+        let graph = &self.walk.graph;
+        let Ways { is_on, pairs } = Ways::of(
+            self.part,
+            self.dominators,
+            self.walk.blocks.all.iter().map(|block| self.holder(block)),
+            |way| graph.flags(self.part.in_graph(way)) & flag::THREAD != 0,
+        );
+        let kept = |is_on| Kept {
+            number: if is_on { NONE } else { 0 },
+            ..Kept::default()
+        };
+        let mut kept: Vec<Kept> = is_on.into_iter().map(kept).collect();
         // SAFETY: by the caller.
         unsafe {
             self.link(&mut kept);
@@ -89,35 +93,6 @@ impl Naming<'_, '_> {
         match node {
             0 => NONE,
             node => self.part.number(node),
-        }
-    }
-
-    /// Marks all nodes on the way to samples, in both trees, and who else refers to them.
-    fn mark(&self, kept: &mut [Kept], pairs: &mut Vec<(u32, u32)>) {
-        let mut waiting: Vec<u32> = Vec::new();
-        let blocks = self.walk.blocks.all.iter();
-        waiting.extend(blocks.map(|block| self.holder(block)));
-        while let Some(node) = waiting.pop() {
-            if node == NONE || node == 0 || self.part.is_garbage(node) {
-                continue;
-            }
-            let number = &mut kept[node as usize].number;
-            if *number != 0 {
-                continue;
-            }
-            *number = NONE;
-            waiting.push(self.part.parent(node));
-            waiting.push(self.dominator(node));
-            if let Some(dominators) = self.dominators
-                && pairs.len() < MOST_PAIRS
-            {
-                let graph = &self.walk.graph;
-                let is_thread = |way: u32| graph.flags(self.part.in_graph(way)) & flag::THREAD != 0;
-                for other in others(self.part, dominators, node, MOST_OTHERS, is_thread) {
-                    pairs.push((node, other));
-                    waiting.push(other);
-                }
-            }
         }
     }
 
@@ -284,7 +259,7 @@ impl Naming<'_, '_> {
 
     /// The nodes of the snapshot; chains are folded.
     unsafe fn nodes(&mut self, kept: &mut [Kept]) -> Vec<Node> {
-        let mut nodes: Vec<Node> = Vec::new();
+        let mut nodes = Chains::default();
         for at in 1..self.part.len() {
             if kept[at as usize].number == 0 {
                 continue;
@@ -305,23 +280,9 @@ impl Naming<'_, '_> {
                 }
             };
             let (parent_number, dominator_number) = (above(parent), above(dominator));
-            if let Some(before) = (parent_number as usize).checked_sub(1)
-                && parent == dominator
-                && kind == Kind::Object
-                && matches!(link, Link::Attribute | Link::Element)
-                && {
-                    let before = &nodes[before];
-                    (before.kind, before.name) == (kind, name)
-                        && (before.link, before.reference) == (link, reference)
-                }
-            {
-                nodes[before].chain += 1;
-                kept[at as usize].number = parent_number;
-                continue;
-            }
             // SAFETY: by the caller.
             let len = unsafe { self.elements(in_graph) };
-            nodes.push(Node {
+            kept[at as usize].number = nodes.push(Node {
                 dominator: dominator_number,
                 parent: parent_number,
                 kind,
@@ -332,9 +293,8 @@ impl Naming<'_, '_> {
                 len,
                 chain: 1,
             });
-            kept[at as usize].number = nodes.len() as u32;
         }
-        nodes
+        nodes.finish()
     }
 
     unsafe fn samples(&mut self, kept: &[Kept]) -> Vec<Held> {

@@ -13,6 +13,7 @@
 //! that is the reports' part.
 
 mod bytes;
+mod chains;
 mod texts;
 
 use crate::event::{Nanos, SampleId};
@@ -20,6 +21,7 @@ use crate::meta::Distances;
 use crate::model::Weight;
 
 pub use bytes::head;
+pub use chains::Chains;
 pub use texts::{Interner, Texts};
 
 /// The kind of an event that holds a [`Snapshot`].

@@ -57,6 +57,16 @@ impl Engine {
         Some(sampling.into_remains(session))
     }
 
+    /// Switches sampling off in a copy of the process that ends soon, with the interpreter's lock held: nothing is recorded there.
+    /// Returns the names of types; `None` if sampling was not on.
+    pub fn abandon() -> Option<Types> {
+        let engine = ENGINE.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: `begin` made the pointer from a box. The rest of it stays: the session is the program's.
+        let engine = unsafe { engine.as_mut() }?;
+        engine.sampling.stop();
+        Some(engine.sampling.take_types())
+    }
+
     /// Continues in the child of a fork, which has one thread: it has other sample points than its parent and other
     /// children, and `_vmprof` can be enabled again. Returns whether Python must do that.
     pub fn after_fork() -> bool {

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use super::engine::Engine;
 use crate::gil_trap::GilTrap;
+use crate::sealed;
 use crate::stacks::Work;
 
 /// The return addresses of the library's calls for large objects. They stay the same until the
@@ -33,6 +34,9 @@ pub fn find_sites(allocate: impl Fn(usize)) -> Result<&'static [usize], String> 
 /// # Safety
 /// As `malloc`.
 pub unsafe extern "C" fn malloc_hook(size: usize, site: usize) -> *mut c_void {
+    if sealed::is_sealed() {
+        return sealed::malloc(size);
+    }
     // SAFETY: the caller's promise.
     let block = unsafe { libc::malloc(size) };
     allocated(block, size, site);
@@ -45,6 +49,9 @@ pub unsafe extern "C" fn malloc_hook(size: usize, site: usize) -> *mut c_void {
 /// # Safety
 /// As `calloc`; the product does not overflow.
 pub unsafe extern "C" fn calloc_hook(count: usize, each: usize, site: usize) -> *mut c_void {
+    if sealed::is_sealed() {
+        return sealed::malloc(count * each);
+    }
     // SAFETY: the caller's promise.
     let block = unsafe { libc::calloc(count, each) };
     allocated(block, count * each, site);

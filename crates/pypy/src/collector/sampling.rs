@@ -141,6 +141,11 @@ impl Sampling {
         }
     }
 
+    /// The names of types, when nothing is sampled any more.
+    pub fn take_types(&mut self) -> Types {
+        std::mem::take(&mut self.types)
+    }
+
     /// `_vmprof`, to enable it again.
     pub fn vmprof(&mut self) -> &mut Vmprof {
         self.stacks.vmprof()

@@ -3,12 +3,13 @@
 use std::ffi::CStr;
 use std::sync::{Mutex, TryLockError};
 
+use nthbyte_profile::holders::Reason;
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, Sampler};
 
 use nthbyte_session::{
     Config, Counted, Mark, Outcome, RUNNING_ALREADY, Rate, Session, native, record_now,
-    record_waiting, timers,
+    record_waiting, snapshots, timers,
 };
 
 use super::python::{self, Settings, Wanted, allocate};
@@ -17,6 +18,7 @@ use crate::collector::{
 };
 use crate::compiler;
 use crate::gil_trap::GilTrap;
+use crate::holders::{self, Asked};
 use crate::host::HOST;
 use crate::stacks::{FrameList, Vmprof, keep_names, native as native_stacks, ticks};
 use nthbyte_rpython::binary::{
@@ -84,6 +86,34 @@ pub fn mark() -> Option<Mark> {
     let mut mark = None;
     with_lock(|| mark = Engine::mark());
     mark
+}
+
+/// Takes a snapshot of who holds what: see [`holders::take`]. `bytes` are in use by objects.
+///
+/// # Errors
+/// One clause that says why there is none.
+pub fn snapshot(reason: Reason, whatever: bool, bytes: u64) -> Result<(), String> {
+    // Until the copy is made: nothing else asks Python for an allocation meanwhile.
+    let place = RUNNING
+        .try_lock()
+        .map_err(|_| "a session is being started or stopped")?;
+    if place.is_none() {
+        return Err("no recording is running".to_owned());
+    }
+    let time = record_now().map(|recording| recording.now());
+    let asked = Asked {
+        time: time.ok_or("it cannot be recorded now")?,
+        reason,
+        whatever,
+        bytes,
+    };
+    let taken = holders::take(asked, |action| {
+        GilTrap::run(|size| allocate(Wanted::Snapshot, size), action)
+    });
+    if let Err(why) = &taken {
+        snapshots::not_taken(asked.time, reason, why);
+    }
+    taken
 }
 
 impl Running {

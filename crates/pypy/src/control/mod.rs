@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! entry_points   the C functions that Python calls, and their order
+//! snapshot_entry the same for snapshots of who holds what
 //! python         data from Python, and allocations that the agent requests from Python
 //! preparation    changes around PyPy's `_vmprof` during a session
 //! hooked         a session with the collector hooked
@@ -13,7 +14,9 @@ mod entry_points;
 mod hooked;
 mod preparation;
 mod python;
+mod snapshot_entry;
 
+use nthbyte_profile::holders::Reason;
 use nthbyte_session::{Config, Mark, Outcome};
 
 use crate::gc_hooks;
@@ -38,6 +41,17 @@ fn mark() -> Option<Mark> {
         gc_hooks::mark()
     } else {
         hooked::mark()
+    }
+}
+
+/// Takes a snapshot of who holds what.
+///
+/// # Errors
+/// One clause that says why there is none.
+fn snapshot(reason: Reason, whatever: bool, bytes: u64) -> Result<(), String> {
+    match gc_hooks::is_on() {
+        true => Err("this PyPy's collector cannot be hooked".to_owned()),
+        false => hooked::snapshot(reason, whatever, bytes),
     }
 }
 

@@ -16,6 +16,8 @@ pub enum Wanted {
     LargeOfEachKind = 1,
     /// One object of the given size.
     OneLarge = 2,
+    /// One object of the given size, after which this process may be a copy ([`crate::holders`]).
+    Snapshot = 3,
 }
 
 /// Makes Python call its `_allocate(request, size)`; `size` is in bytes.

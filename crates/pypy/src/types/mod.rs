@@ -12,3 +12,4 @@ mod python_names;
 
 pub use classes::Recent;
 pub use names::{ProbeInstance, Types};
+pub use python_names::{is_cache, is_compiled, is_of_python};

@@ -13,7 +13,7 @@ use nthbyte_rpython::backlog::TypeIds;
 use nthbyte_session::Recording;
 
 use super::classes::{Classes, Known, Recent};
-use super::python_names::python_name;
+use super::python_names::{is_of_python, python_name};
 
 /// The types of this interpreter.
 #[derive(Debug, Default)]
@@ -22,6 +22,8 @@ pub struct Types {
     natives: Vec<u8>,
     /// The number of each type with a name and the place of the name, by number.
     places: Vec<(u32, Range<u32>)>,
+    /// The number of each type, in the collector's order.
+    numbers: Vec<u32>,
     classes: Option<Classes>,
     /// Young instances of known classes, until the first minor collection.
     probe_instances: Vec<ProbeInstance>,
@@ -62,6 +64,7 @@ impl Types {
         Self {
             natives,
             places,
+            numbers: numbers.to_vec(),
             ..Self::default()
         }
     }
@@ -75,6 +78,35 @@ impl Types {
         Some(String::from_utf8_lossy(
             &self.natives[start as usize..end as usize],
         ))
+    }
+
+    /// The Python name of an object's type, and whether Python can have the object. In a copy of the process that is about to
+    /// end: nothing is moved or freed any more.
+    ///
+    /// # Safety
+    /// It is an object.
+    pub unsafe fn name_of(&mut self, object: usize) -> (String, bool) {
+        // SAFETY: the caller's promise: an object begins with its type's number.
+        let number = unsafe { (object as *const u32).read() };
+        // SAFETY: the caller's promise.
+        let class = unsafe { self.class(number, object, &mut Recent::default()) };
+        let Some(native) = self.native(number) else {
+            return ("object of PyPy".to_owned(), false);
+        };
+        let name = match (class, &self.classes) {
+            (Some(class), Some(classes)) => classes.name(class),
+            _ => python_name(&native),
+        };
+        (name, is_of_python(&native))
+    }
+
+    /// What `of` says of each type, in the collector's order, by its RPython name.
+    pub fn in_order<T>(&self, of: impl Fn(&str) -> T) -> Vec<T> {
+        let name = |&number: &u32| self.native(number).unwrap_or_default();
+        self.numbers
+            .iter()
+            .map(|number| of(&name(number)))
+            .collect()
     }
 
     /// Stores the instances. After the next minor collection they are old, and show how an instance refers to its

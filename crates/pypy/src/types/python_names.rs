@@ -141,6 +141,49 @@ pub fn python_name(native: &str) -> String {
     }
 }
 
+/// Whether Python can have objects of an RPython type: they are not inside of others.
+#[must_use]
+pub fn is_of_python(native: &str) -> bool {
+    const OTHERS: [&str; 16] = [
+        "Function",
+        "FunctionWithFixedCode",
+        "BuiltinFunction",
+        "_Method",
+        "Method",
+        "StaticMethod",
+        "ClassMethod",
+        "PyFrame",
+        "StdObjSpaceFrame",
+        "PyTraceback",
+        "GeneratorIterator",
+        "GeneratorIteratorWithDel",
+        "Coroutine",
+        "AsyncGenerator",
+        "Module",
+        "Local",
+    ];
+    let last = native.rsplit('.').next().unwrap_or(native);
+    let is_plain = !native.contains(' ') && native.starts_with("pypy.");
+    is_plain
+        && (last.starts_with("W_")
+            || OTHERS.contains(&last)
+            || native.starts_with("pypy.interpreter.typedef."))
+}
+
+/// Whether objects of an RPython type only remember what others hold: the values of global variables that a code object uses,
+/// and the last methods that were looked up.
+#[must_use]
+pub fn is_cache(native: &str) -> bool {
+    let last = native.rsplit('.').next().unwrap_or(native);
+    ["GlobalCache", "MethodCache", "MapAttrCache"].contains(&last)
+}
+
+/// Whether objects of an RPython type are the compiler's.
+#[must_use]
+pub fn is_compiled(native: &str) -> bool {
+    native.starts_with("rpython.jit.")
+}
+
 fn known(last: &str) -> Option<&'static str> {
     NAMES
         .iter()
@@ -158,7 +201,7 @@ fn plain(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::python_name;
+    use super::{is_cache, is_compiled, is_of_python, python_name};
 
     #[test]
     fn names_are_python_s() {
@@ -182,6 +225,28 @@ mod tests {
             ("something", "something"),
         ] {
             assert_eq!(python_name(native), name);
+        }
+    }
+
+    #[test]
+    fn what_python_can_have_is_told_from_what_is_inside_of_it_and_from_caches() {
+        let of_python = [
+            "pypy.objspace.std.listobject.W_ListObject",
+            "pypy.interpreter.typedef.W_ObjectObjectUserDictWeakrefable",
+            "pypy.interpreter.function.Function",
+        ];
+        let inside = [
+            "pypy.interpreter.nestedscope.Cell",
+            "pypy.objspace.std.celldict.ModuleDictStrategy",
+            "GcArray of * GcStruct object",
+        ];
+        assert!(of_python.into_iter().all(is_of_python));
+        let cache = "pypy.objspace.std.celldict.GlobalCache";
+        let compiled = "rpython.jit.metainterp.history.TreeLoop";
+        for native in inside.into_iter().chain([cache, compiled]) {
+            assert!(!is_of_python(native), "{native}");
+            assert_eq!(is_cache(native), native == cache);
+            assert_eq!(is_compiled(native), native == compiled);
         }
     }
 

@@ -17,7 +17,9 @@
 //! The kernel kills the child first when memory is short. It has its own limits of time and memory, and when it has not ended
 //! in time, the writer thread ends it.
 
+pub mod cost;
 pub mod due;
+pub mod room;
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
@@ -182,6 +184,18 @@ pub fn take(
     limits: Limits,
     work: impl FnOnce() -> Vec<u8>,
 ) -> Result<(), String> {
+    match split(time, reason, limits)? {
+        Some(duplicate) => duplicate.leave(&work()),
+        None => Ok(()),
+    }
+}
+
+/// The same for a host whose own code runs in the child: this function returns there, too, with what the child needs to
+/// [leave](Duplicate::leave) its result.
+///
+/// # Errors
+/// One clause that says why there is no snapshot.
+pub fn split(time: Nanos, reason: Reason, limits: Limits) -> Result<Option<Duplicate>, String> {
     let own = std::process::id();
     if reason == Reason::End {
         let_finish(own);
@@ -194,9 +208,9 @@ pub fn take(
     if OWNER.compare_exchange(busy, own, AcqRel, Relaxed).is_err() {
         return Err("another thread takes one".to_owned());
     }
-    let begun = begin(limits, work);
-    match begun {
-        Ok((pid, memory, pause)) => {
+    match begin(limits) {
+        Ok(Side::Duplicate(duplicate)) => Ok(Some(duplicate)),
+        Ok(Side::Program(pid, memory, pause)) => {
             due::begun(time);
             CHILD.store(pid, Release);
             push(State::Child(Child {
@@ -207,12 +221,47 @@ pub fn take(
                 reason,
                 pause,
             }));
-            Ok(())
+            Ok(None)
         }
         Err(why) => {
             OWNER.store(0, Release);
             Err(why)
         }
+    }
+}
+
+/// In the child: the way for its result.
+pub struct Duplicate {
+    memory: Shared,
+    parent: u32,
+}
+
+impl Duplicate {
+    /// Leaves the content of the event after its head, and ends the child.
+    pub fn leave(&self, body: &[u8]) -> ! {
+        self.memory.put(body);
+        end()
+    }
+
+    /// Whether nobody waits for the result any more.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        // SAFETY: no arguments. By the kernel's number, as all else here.
+        unsafe { libc::syscall(libc::SYS_getppid) != libc::c_long::from(self.parent) }
+    }
+}
+
+/// Which of the two processes this is.
+enum Side {
+    Duplicate(Duplicate),
+    /// The child's number, the memory for its result, and how long the program stood still.
+    Program(libc::pid_t, Shared, Nanos),
+}
+
+fn end() -> ! {
+    loop {
+        // SAFETY: ends this process.
+        unsafe { libc::syscall(libc::SYS_exit_group, 0) };
     }
 }
 
@@ -231,10 +280,7 @@ fn let_finish(own: u32) {
     }
 }
 
-fn begin(
-    limits: Limits,
-    work: impl FnOnce() -> Vec<u8>,
-) -> Result<(libc::pid_t, Shared, Nanos), String> {
+fn begin(limits: Limits) -> Result<Side, String> {
     let memory = Shared::new().ok_or("there is no memory for its result")?;
     let parent = std::process::id();
     // The child begins with all signals blocked: they are the program's. A fault ends it nevertheless.
@@ -244,7 +290,11 @@ fn begin(
     // SAFETY: a child without shared memory. What it runs is above.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, nothing, nothing, nothing, nothing) };
     if pid == 0 {
-        child(&memory, parent, limits, work);
+        // Signals stay blocked.
+        std::mem::forget(signals);
+        let duplicate = Duplicate { memory, parent };
+        settle_in(&duplicate, limits);
+        return Ok(Side::Duplicate(duplicate));
     }
     let pause = Nanos(began.elapsed().as_nanos() as u64);
     let error = std::io::Error::last_os_error();
@@ -260,11 +310,11 @@ fn begin(
     memory.hide_from_forks();
     #[allow(clippy::cast_possible_truncation)] // process numbers have 22 bits
     let pid = pid as libc::pid_t;
-    Ok((pid, memory, pause))
+    Ok(Side::Program(pid, memory, pause))
 }
 
-/// What the child does. By the kernel's numbers: the C library's functions may need a lock that nobody releases here.
-fn child(memory: &Shared, parent: u32, limits: Limits, work: impl FnOnce() -> Vec<u8>) -> ! {
+/// What the child does first. By the kernel's numbers: the C library's functions may need a lock that nobody releases here.
+fn settle_in(duplicate: &Duplicate, limits: Limits) {
     // SAFETY: each call changes this process alone, with arguments that live until it returns.
     unsafe {
         let name = c"nthbyte-holders";
@@ -287,12 +337,9 @@ fn child(memory: &Shared, parent: u32, limits: Limits, work: impl FnOnce() -> Ve
             let policy = libc::SCHED_IDLE;
             libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const lowest);
         }
-        if libc::syscall(libc::SYS_getppid) == libc::c_long::from(parent) {
-            memory.put(&work());
-        }
-        loop {
-            libc::syscall(libc::SYS_exit_group, 0);
-        }
+    }
+    if duplicate.is_alone() {
+        end();
     }
 }
 

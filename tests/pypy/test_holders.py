@@ -1,0 +1,133 @@
+"""Snapshots of who holds what on PyPy: names and amounts, and that the program does not notice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness import IS_ALL, Interpreter, report
+from held import SERVICE, snapshots
+
+# The least and the most that each holds, in KiB: its texts, and what lies around them. Drawn objects say it to a tenth.
+HELD = {
+    ".registry.entries": (625, 1300),
+    ".render": (470, 900),
+    "Bus.handlers['order']": (625, 1300),
+    ".log.handlers[0].records": (310, 1500),
+    ".errors": (470, 1500),
+    ".head.next": (470, 1300),
+    ".names": (470, 900),
+    ".generator local buffer": (470, 800),
+    ".config.rows": (470, 800),
+    "thread call local scratch": (470, 800),
+    ".inline.values": (470, 800),
+    ".split.values": (470, 800),
+    ".combined.values": (470, 800),
+    ".slots.values": (470, 800),
+    ".strong": (470, 800),
+}
+
+
+@pytest.mark.each
+def test_each_holder_has_its_name_and_its_amount(pypy: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "service.py").write_text(SERVICE)
+    done = pypy.nthbyte("run", "--no-holders", "-o", "a.nthb", "service.py", folder=tmp_path).ok()
+    assert done.out.splitlines()[0] == "None"
+    (found,) = snapshots(tmp_path / "a.nthb")
+    assert (found.reason, found.outcome, found.why) == ("2", "complete", "")
+    amounts = found.amounts()
+    wrong = {
+        path: round(amounts.get(path, 0))
+        for path, (least, most) in HELD.items()
+        if not 0.75 * least <= amounts.get(path, 0) <= 1.3 * most
+    }
+    assert not wrong, {path: round(amount) for path, amount in amounts.items() if amount > 100}
+    shared = [found.path(node) for node in found.others]
+    assert any(path.startswith((".by_key", ".recent")) for path in shared), shared
+    shown = json.loads(report("holders", "--json", "a.nthb", folder=tmp_path).ok().out)
+    rows = {row["holder"]: row["what"] for row in shown["holders"]}
+    assert rows["registry.entries"] == "dict of 400 Session"
+    assert rows["errors"] == "list of 300 ValueError"
+
+
+# Threads that allocate, fork and end, finalizers, and handlers of signals: copies of the process do nothing of that.
+FORKS = """
+import gc, os, random, signal, sys, threading, time, weakref, nthbyte
+ended, waited, finalized = [], [], []
+signal.signal(signal.SIGCHLD, lambda *_: ended.append(1))
+signal.signal(signal.SIGALRM, lambda *_: ended.append(1))
+signal.setitimer(signal.ITIMER_REAL, 0.003, 0.003)
+own = os.getpid()
+stop = False
+
+class Mourned:
+    def __init__(self):
+        self.cycle = self
+    def __del__(self):
+        if os.getpid() != own:
+            # A child of the program may run this, too.
+            with open("/proc/self/comm") as name:
+                open(f"ran-in-{name.read().strip()}", "w").close()
+
+os.register_at_fork(after_in_child=lambda: ended.append(2))
+
+def work(number):
+    kept, draw = {}, random.Random(number)
+    while not stop:
+        kept[draw.randrange(500)] = [str(draw.random()) for _ in range(draw.randrange(20))]
+        Mourned()
+        if number < 2 and draw.random() < 0.0005:
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            waited.append(os.waitpid(child, 0)[0] == child)
+
+def begin():
+    while not stop:
+        brief = threading.Thread(target=lambda: [object() for _ in range(1000)])
+        brief.start()
+        brief.join()
+
+threads = [threading.Thread(target=work, args=(number,)) for number in range(7)] + [threading.Thread(target=begin)]
+for thread in threads: thread.start()
+for _ in range(int(sys.argv[1])):
+    while (why := nthbyte.snapshot(force=True)) == "the one before is not finished":
+        time.sleep(0.01)
+    assert why is None, why
+stop = True
+for thread in threads: thread.join()
+assert gc.isenabled()
+nthbyte.stop()
+signal.setitimer(signal.ITIMER_REAL, 0)
+try:
+    print(os.waitpid(-1, 0))
+except ChildProcessError:
+    print("no child")
+print(all(waited), 2 in ended, os.path.exists("ran-in-nthbyte-holders"))
+"""
+
+
+@pytest.mark.parametrize("count", [100 if IS_ALL else 4])
+def test_threads_and_forks_of_the_program_notice_nothing(
+    pypy: Interpreter, tmp_path: Path, count: int
+) -> None:
+    (tmp_path / "forks.py").write_text(FORKS)
+    options = ("run", "-q", "--no-holders", "-o", "a.nthb")
+    done = pypy.nthbyte(*options, "forks.py", str(count), folder=tmp_path, timeout=600).ok()
+    assert done.out == "no child\nTrue False False\n"
+    found = [one.why or one.outcome for one in snapshots(tmp_path / "a.nthb")]
+    assert [why for why in found if "not finished" not in why] == count * ["complete"]
+
+
+def test_it_is_taken_at_the_end_if_that_is_wanted_and_keys_are_left_out(
+    pypy: Interpreter, tmp_path: Path
+) -> None:
+    program = "kept = {'secret': ['%9d' % i for i in range(50_000)]}"
+    for options, is_there in (((), True), (("--no-names",), False)):
+        pypy.nthbyte("run", "--holders", *options, "-f", "-o", "a.nthb", "-c", program, folder=tmp_path).ok()
+        (found,) = snapshots(tmp_path / "a.nthb")
+        assert (found.reason, found.outcome, found.why) == ("0", "complete", "")
+        names = {node[4] for node in found.nodes}
+        assert "kept" in names and ("'secret'" in names) == is_there
