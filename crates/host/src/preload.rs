@@ -14,7 +14,7 @@ use crate::memory::Room;
 /// The name under which the preloaded library exports its [`Interface`].
 pub const SYMBOL: &CStr = c"nthbyte_native_interface";
 /// Changes when anything in this module changes.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// The token of a block whose free the observer need not learn of.
 pub const NOT_INTERESTED: u64 = u64::MAX;
 /// In the token of memory that counts with what is touched of it, and of no other sample's.
@@ -121,6 +121,9 @@ pub struct Settings {
     pub observer: Observer,
 }
 
+/// Receives the blocks that are in use: the caller's own pointer, an address, and the token of its sample.
+pub type VisitBlock = unsafe extern "C" fn(context: *mut c_void, address: usize, token: u64);
+
 /// What the preloaded library exports.
 #[repr(C)]
 pub struct Interface {
@@ -135,6 +138,9 @@ pub struct Interface {
     pub set_period: unsafe extern "C" fn(u64),
     /// Ends the session. A call of the observer that another thread has begun may still run.
     pub disconnect: unsafe extern "C" fn(),
+    /// Calls a function with each sampled block and mapping that is in use. What other threads allocate and free meanwhile may be
+    /// left out.
+    pub each_block: unsafe extern "C" fn(context: *mut c_void, visit: VisitBlock),
     /// A counter of the calling thread. While it is not 0, its requests are not the program's.
     pub busy: BusyCounter,
 }

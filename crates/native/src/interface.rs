@@ -1,11 +1,13 @@
 //! What an agent calls: see [`nthbyte_host::preload`].
 
+use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use nthbyte_host::memory::close_reserve;
-use nthbyte_host::preload::{Interface, Settings, VERSION};
+use nthbyte_host::preload::{Interface, Settings, VERSION, VisitBlock};
 use nthbyte_host::process::image;
+use nthbyte_requests::blocks::BLOCKS;
 
 use crate::{mappings, replaced, reports, sampler, thread};
 
@@ -23,8 +25,14 @@ static nthbyte_native_interface: Interface = Interface {
     connect,
     set_period,
     disconnect,
+    each_block,
     busy,
 };
+
+unsafe extern "C" fn each_block(context: *mut c_void, visit: VisitBlock) {
+    // SAFETY: the caller's function, with its own pointer.
+    BLOCKS.each(|address, token| unsafe { visit(context, address, token) });
+}
 
 /// Without the functions that replace others, in this crate's own tests, there is nothing to attach.
 unsafe extern "C" fn attach() -> bool {

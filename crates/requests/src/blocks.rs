@@ -146,6 +146,26 @@ impl Blocks {
         self.slot(block).map(Slot::found)
     }
 
+    /// Calls `visit` with the address and the token of each block. What other threads add and remove meanwhile may be left out.
+    pub fn each(&self, mut visit: impl FnMut(usize, u64)) {
+        for (number, place) in self.tables.iter().enumerate() {
+            let table = place.load(Acquire);
+            if table.is_null() {
+                return;
+            }
+            let len = (1_usize << (FIRST as usize + number)) + WINDOW;
+            // SAFETY: a table has so many slots, and is never freed.
+            for slot in unsafe { std::slice::from_raw_parts(table, len) } {
+                let key = slot.key.load(Acquire);
+                let token = slot.token.load(Relaxed);
+                // It may have become another block's meanwhile.
+                if key > CHANGING && slot.key.load(Acquire) == key {
+                    visit(key, token);
+                }
+            }
+        }
+    }
+
     fn slot(&self, block: *mut c_void) -> Option<&Slot> {
         let key = block as usize;
         // A program may free or unmap null.
@@ -242,6 +262,12 @@ mod tests {
                 assert_eq!(blocks.remove(block), model.remove(&block));
             }
         }
+        let mut listed = HashMap::new();
+        blocks.each(|address, token| {
+            assert!(listed.insert(address as *mut c_void, token).is_none());
+        });
+        let expected = model.iter().map(|(&block, found)| (block, found.token));
+        assert_eq!(listed, expected.collect());
         for (block, expected) in model {
             assert_eq!(blocks.remove(block), Some(expected));
             assert_eq!(blocks.remove(block), None);

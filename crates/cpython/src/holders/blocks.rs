@@ -7,6 +7,9 @@ use nthbyte_profile::event::SampleId;
 /// Blocks of the recording's samples beside those that are drawn.
 const MOST_RECORDED: usize = 4000;
 
+/// Sampled blocks of native memory, with which the event would become too long.
+pub const MOST_NATIVE: usize = 20_000;
+
 /// Bits of the filter, a power of two.
 const FILTER: usize = 1 << 20;
 /// An address within so many bytes from a block's start may be that of a part of it: a header of its owner's comes first.
@@ -37,7 +40,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Draws from the heap's blocks. `sample` is that of a token.
+    /// Draws from the heap's blocks. `sample` is that of a token; `native`: the recording's samples of native memory, by address.
     ///
     /// # Safety
     /// The heap is in a copy of the process that nobody else changes.
@@ -46,6 +49,7 @@ impl Blocks {
         in_use: u64,
         seed: u64,
         sample: impl Fn(u32) -> Option<SampleId>,
+        native: &[(usize, SampleId)],
     ) -> Self {
         let mut draw = Draw::of(in_use, seed);
         let mut all = Vec::new();
@@ -71,6 +75,16 @@ impl Blocks {
             });
         }
         thin(&mut all, seed);
+        // What is not in the heap has no size, and counts as the recording's sample does.
+        all.extend(native.iter().map(|&(address, sample)| Wanted {
+            address,
+            size: 0,
+            is_drawn: false,
+            recorded: Some(sample),
+            object: 0,
+            owner: 0,
+            at: 0,
+        }));
         all.sort_unstable_by_key(|block: &Wanted| block.address);
         let mut blocks = Self {
             all,
@@ -106,6 +120,21 @@ impl Blocks {
         let after = self.all.partition_point(|block| block.address <= address);
         let at = after.checked_sub(1)?;
         (address - self.all[at].address < REACH).then_some(at)
+    }
+
+    /// A mapping that came into memory in pieces has a block for each, of which the walk has found one.
+    pub fn share_owners(&mut self) {
+        for at in (1..self.all.len()).rev() {
+            let [before, after] = [self.all[at - 1], self.all[at]];
+            if before.address == after.address {
+                self.all[at - 1] = Wanted {
+                    recorded: before.recorded,
+                    size: before.size,
+                    is_drawn: before.is_drawn,
+                    ..after
+                };
+            }
+        }
     }
 
     /// The block that begins at an address.

@@ -37,9 +37,10 @@ use nthbyte_host::clock;
 use nthbyte_profile::event::{Nanos, SampleId};
 use nthbyte_profile::holders::{Interner, Outcome, Reason, Snapshot};
 use nthbyte_session::config::Holders;
+use nthbyte_session::native;
 use nthbyte_session::snapshots::{self, Limits, cost, due, room};
 
-use self::blocks::Blocks;
+use self::blocks::{Blocks, MOST_NATIVE};
 use self::functions::Functions;
 use self::result::Naming;
 use self::walk::Walk;
@@ -114,9 +115,10 @@ unsafe fn try_to_take(gil: &Gil, asked: &Asked<'_>) -> Result<(), String> {
         // At its end, the program waits.
         is_idle: asked.reason != Reason::End,
     };
+    let native = native::live(MOST_NATIVE, asked.reason == Reason::End);
     let work = || {
         // SAFETY: this is the child: a copy of a process that holds the GIL.
-        unsafe { look(asked, &functions, in_use) }
+        unsafe { look(asked, &functions, in_use, &native) }
     };
     snapshots::take(asked.time, asked.reason, limits, work)
 }
@@ -136,7 +138,12 @@ impl Limit for Deadline {
 }
 
 /// What the child does: the content of the event, after its head.
-unsafe fn look(asked: &Asked<'_>, functions: &Functions, in_use: u64) -> Vec<u8> {
+unsafe fn look(
+    asked: &Asked<'_>,
+    functions: &Functions,
+    in_use: u64,
+    native: &[(usize, SampleId)],
+) -> Vec<u8> {
     // SAFETY: by the caller; so below. The parent's number is asked again: it may have ended.
     let parent = unsafe { libc::getppid() };
     let began = clock::read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0);
@@ -148,11 +155,12 @@ unsafe fn look(asked: &Asked<'_>, functions: &Functions, in_use: u64) -> Vec<u8>
     let seed = asked.time.0;
     // SAFETY: by the caller.
     unsafe {
-        let blocks = Blocks::draw(asked.heap, in_use, seed, asked.samples);
+        let blocks = Blocks::draw(asked.heap, in_use, seed, asked.samples, native);
         let mut walk = Walk::new(functions, &asked.layout, blocks);
         if walk.run(&mut limit).is_none() {
             return not("the objects are too many for its processor time");
         }
+        walk.blocks.share_owners();
         let samples: Vec<u32> = walk
             .blocks
             .all

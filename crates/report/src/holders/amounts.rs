@@ -4,10 +4,12 @@
 //! blocks have the weight of the snapshot's period. Large blocks and native memory, which it could not draw, have that of
 //! the recording's samples.
 
-use nthbyte_profile::Profile;
-use nthbyte_profile::holders::{Held, Holder, Snapshot};
+use std::collections::BTreeMap;
 
-use super::Besides;
+use nthbyte_profile::holders::{Held, Holder, Snapshot};
+use nthbyte_profile::{Domain, Profile};
+
+use super::{Besides, Native, SMALLEST};
 use crate::estimate::{Estimate, Moments, Totals};
 
 /// Amounts by node. Number 0 is above all roots.
@@ -20,6 +22,8 @@ pub struct Amounts {
     pub c_code: Moments,
     pub garbage: Moments,
     pub not_found: Moments,
+    /// Native memory of which no object has the address, by its type: the function, and the library that called it.
+    native: BTreeMap<String, Moments>,
     /// Samples that count.
     pub samples: u64,
     /// The weight of each sample.
@@ -37,6 +41,7 @@ impl Amounts {
             c_code: Moments::default(),
             garbage: Moments::default(),
             not_found: Moments::default(),
+            native: BTreeMap::new(),
             samples: 0,
             of_samples: Vec::with_capacity(snapshot.samples.len()),
             heaviest: snapshot.period as f64,
@@ -49,7 +54,13 @@ impl Amounts {
             match of.by {
                 Holder::Node(node) => amounts.below[node as usize].add(&moments),
                 Holder::Garbage => amounts.garbage.add(&moments),
-                Holder::NotFound => amounts.not_found.add(&moments),
+                Holder::NotFound => match native_type(profile, of) {
+                    Some(name) => {
+                        let native = amounts.native.entry(name.to_owned()).or_default();
+                        native.add(&moments);
+                    }
+                    None => amounts.not_found.add(&moments),
+                },
             }
         }
         // Dominators have smaller numbers.
@@ -76,13 +87,47 @@ impl Amounts {
             c_code: self.estimate(&self.c_code),
             garbage: self.estimate(&self.garbage),
             not_found: self.estimate(&self.not_found),
+            native: self.native(),
         }
+    }
+
+    /// The types of native memory without a holder, the most first. Small ones are one row.
+    fn native(&self) -> Vec<Native> {
+        let mut rest = Moments::default();
+        let mut native = Vec::new();
+        for (name, moments) in &self.native {
+            match self.share(moments) >= SMALLEST {
+                true => native.push(Native {
+                    name: name.clone(),
+                    bytes: self.estimate(moments),
+                }),
+                false => rest.add(moments),
+            }
+        }
+        native.sort_by(|one, other| other.bytes.estimate.total_cmp(&one.bytes.estimate));
+        if rest.estimate > 0.0 {
+            let name = if native.is_empty() { "all" } else { "others" };
+            native.push(Native {
+                name: name.to_owned(),
+                bytes: self.estimate(&rest),
+            });
+        }
+        native
     }
 
     /// The part of all that is alive.
     pub fn share(&self, moments: &Moments) -> f64 {
         moments.estimate / self.all.estimate.max(1.0)
     }
+}
+
+/// The type of a sample of native memory, which the recording has.
+fn native_type<'a>(profile: &'a Profile, of: &Held) -> Option<&'a str> {
+    let sample = of.recorded.filter(|_| of.counts && !of.is_drawn)?;
+    (profile.domain(sample) == Domain::Native).then(|| {
+        let of_type = profile.types.get(profile.samples.type_id(sample).index());
+        of_type.map_or("", |of| of.name.as_str())
+    })
 }
 
 fn of_sample(profile: &Profile, snapshot: &Snapshot, of: &Held) -> Moments {

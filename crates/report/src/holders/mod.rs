@@ -51,6 +51,8 @@ pub struct Holders {
     /// The program, as its command line begins.
     #[serde(skip)]
     program: String,
+    #[serde(skip)]
+    is_pypy: bool,
     /// The moment, in nanoseconds since the start of the recording.
     pub at_nanos: u64,
     /// Why the snapshot was taken: `end`, `peak`, `call`, `signal`, `interval`.
@@ -127,7 +129,7 @@ pub struct Branch {
 }
 
 /// What no object is known to hold. All of it is always there.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Besides {
     /// Held by C code: counts of references that no object explains.
     pub c_code: Estimate,
@@ -135,6 +137,17 @@ pub struct Besides {
     pub garbage: Estimate,
     /// No object was found that refers to it.
     pub not_found: Estimate,
+    /// Native memory of which no object has the address, by function and library, the most first.
+    pub native: Vec<Native>,
+}
+
+/// Native memory without a holder.
+#[derive(Clone, Debug, Serialize)]
+pub struct Native {
+    /// The function that was called, and the library that called it; `others` for all that are small.
+    pub name: String,
+    /// How much.
+    pub bytes: Estimate,
 }
 
 impl Holders {
@@ -161,6 +174,7 @@ impl Holders {
         Ok(Self {
             version: VERSION,
             pid: of.meta.pid,
+            is_pypy: of.meta.interpreter.starts_with("PyPy"),
             program: of.meta.command.first().cloned().unwrap_or_default(),
             at_nanos: snapshot.time.0.saturating_sub(of.start.0),
             reason: reason(snapshot.reason),

@@ -90,17 +90,35 @@ impl Holders {
             c_code,
             garbage,
             not_found,
+            native,
         } = &self.besides;
         let of = |estimate: &Estimate| match estimate.estimate > 0.0 && !estimate.is_wide() {
             true => text::bytes(estimate.estimate),
             false => text::wide_range(estimate.low, estimate.high),
         };
         out.push_str(&format!(
-            "\nheld by C code {}; garbage not yet collected {}; no holder found {}\nA holder's size is what would be freed without it. References of running C code are not counted.\n",
+            "\nheld by {} {}; garbage not yet collected {}; no holder found {}\n",
+            if self.is_pypy {
+                "PyPy itself"
+            } else {
+                "C code"
+            },
             of(c_code),
             of(garbage),
             of(not_found),
         ));
+        if !native.is_empty() {
+            let rows = native
+                .iter()
+                .map(|row| format!("{} {}", text::clean(&row.name), of(&row.bytes)));
+            out.push_str(&format!(
+                "native memory without a holder: {}\n",
+                rows.collect::<Vec<_>>().join("; ")
+            ));
+        }
+        out.push_str(
+            "A holder's size is what would be freed without it. References of running C code are not counted.\n",
+        );
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! sampled     samples and frees, from any thread, with any lock held
+//! live        those that are in use
 //! observer    from the library for native memory
 //! unfinished  samples whose stack the writer thread completes
 //! touched     sampled mappings, and how much of each is in memory     pieces  parts of them
@@ -13,11 +14,13 @@ pub mod libraries;
 pub(crate) mod touched;
 pub(crate) mod unfinished;
 
+mod live;
 mod observer;
 mod pieces;
 mod postponed;
 mod sampled;
 
+pub use live::live;
 pub use nthbyte_host::preload::{
     BusyCounter, Interface, Kind, LAZY, MOST_RANGES, NOT_INTERESTED, Observer, Request, SYMBOL,
     Settings, VERSION, interface, load, unobserved,

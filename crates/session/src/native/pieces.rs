@@ -50,6 +50,14 @@ impl Mapping {
         self.parts.iter().map(|part| part.len() as u64).sum()
     }
 
+    /// The samples of what is in memory.
+    pub(crate) fn samples(&self) -> Vec<SampleId> {
+        self.pieces
+            .iter()
+            .filter_map(|piece| piece.sample)
+            .collect()
+    }
+
     /// Notes that so much of it is in memory now.
     pub(crate) fn seen(
         &mut self,

@@ -26,7 +26,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_host::preload::LAZY;
-use nthbyte_profile::event::{Allocation, LostKind, Nanos, NodeId};
+use nthbyte_profile::event::{Allocation, LostKind, Nanos, NodeId, SampleId};
 use nthbyte_sampling::{Period, Random};
 
 use crate::begin::record_now;
@@ -133,6 +133,13 @@ pub(crate) fn complete(recording: &mut Recording<'_>, number: u32, stack: Option
         }
         is_freed
     });
+}
+
+/// The samples of a mapping that are alive.
+pub(crate) fn samples_of(recording: &mut Recording<'_>, number: u32) -> Vec<SampleId> {
+    let list = list(recording);
+    let at = list.mappings.binary_search_by_key(&number, |of| of.number);
+    at.map_or_else(|_| Vec::new(), |at| list.mappings[at].samples())
 }
 
 /// Records that the memory of a mapping is given back. Nobody looks at it any more.

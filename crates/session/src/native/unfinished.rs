@@ -214,6 +214,14 @@ pub fn complete(recording: &mut Recording<'_>) -> bool {
     false
 }
 
+/// The sample of a place; `None` if it was not recorded yet.
+pub(crate) fn sample_at(recording: &mut Recording<'_>, at: u32) -> Option<SampleId> {
+    match list(recording).places.get(at as usize) {
+        Some(Entry::Recorded(sample)) => Some(*sample),
+        _ => None,
+    }
+}
+
 /// Counts the samples that still wait as lost, and forgets them.
 pub(crate) fn give_up(recording: &mut Recording<'_>) {
     loop {
