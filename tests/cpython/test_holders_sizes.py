@@ -200,3 +200,30 @@ def test_the_objects_in_columns_of_frames_have_holders(tmp_path: Path) -> None:
     held = {row["holder"]: row["bytes"] for row in shown["holders"]}
     # 24,000 texts of 107 to 110 characters in blocks of 160 bytes.
     assert 3.5e6 <= held["report.frames"]["estimate"] <= 5e6, held
+
+
+# Arrays of 800 kB; views of a few values keep those that they belong to.
+NUMBERS = """
+import numpy, pandas
+arrays = [numpy.zeros(100_000) + i for i in range(40)]
+class Report:
+    heads = [(numpy.zeros(100_000) + i)[:5] for i in range(20)]
+frame = pandas.DataFrame({f"c{i}": numpy.zeros(200_000) + i for i in range(10)})
+"""
+
+
+@pytest.mark.slow
+def test_the_data_of_arrays_have_holders(tmp_path: Path) -> None:
+    if not NUMPY.exists():
+        pytest.skip("make test-native installs NumPy and pandas")
+    (tmp_path / "app.py").write_text(NUMBERS)
+    environment = {"PYTHONPATH": str(REPOSITORY / "build" / "site"), "PATH": os.environ["PATH"]}
+    run(
+        [str(NUMPY), "-m", "nthbyte", "run", "--holders", "-o", "a.nthb", "app.py"],
+        tmp_path,
+        environment=environment,
+    ).ok()
+    shown = json.loads(report("holders", "--json", "a.nthb", folder=tmp_path).ok().out)
+    held = {row["holder"]: row["bytes"]["estimate"] / 1e6 for row in shown["holders"]}
+    of_frame = sum(amount for holder, amount in held.items() if holder.startswith("frame"))
+    assert 31 < held["arrays"] < 33 and 15 < held["class Report.heads"] < 17 and 15 < of_frame < 17, held

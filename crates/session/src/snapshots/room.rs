@@ -6,10 +6,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the kernel shows the groups (cgroup v2).
+/// Where the kernel shows the groups.
 const GROUPS: &str = "/sys/fs/cgroup";
 /// The most groups above each other.
 const MOST_LEVELS: usize = 32;
+/// The limit, and what is in use, in version 2 and in version 1.
+const FILES: [[&str; 2]; 2] = [
+    ["memory.max", "memory.current"],
+    ["memory.limit_in_bytes", "memory.usage_in_bytes"],
+];
+/// Where there is no limit, version 1 has a number of nearly 2^63.
+const UNLIMITED: u64 = 1 << 60;
 
 /// Whether the process has room for so many bytes more, as far as is known.
 ///
@@ -29,20 +36,45 @@ pub fn has(bytes: u64) -> Result<(), String> {
     }
 }
 
-/// The least that any group which the process is in leaves; `None` if none has a limit. `own`: `/proc/self/cgroup`.
+/// The least that any group which the process is in leaves; `None` if none has a limit. `own`: `/proc/self/cgroup`. The same
+/// rule as in `nthbyte/_limits.py`, which says the limits to a user.
 fn left(groups: &Path, own: &str) -> Option<u64> {
-    let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let found = own.lines().flat_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (
+            parts.next().unwrap_or_default(),
+            parts.next().unwrap_or_default(),
+        );
+        // The only line of version 2 has no controllers; those of version 1 have a folder each.
+        let tops = match controllers {
+            "" => vec![groups.to_owned(), groups.join("unified")],
+            some if some.split(',').any(|one| one == "memory") => vec![groups.join(some)],
+            _ => Vec::new(),
+        };
+        tops.into_iter()
+            .filter_map(move |top| left_below(&top, path))
+    });
+    found.min()
+}
+
+/// The same of a hierarchy of groups.
+fn left_below(top: &Path, path: &str) -> Option<u64> {
     let number = |file: PathBuf| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
-    let mut folder = groups.join(own);
+    // In a container the path may be one of the host, of which only the end, or nothing, is here.
+    let parts = path
+        .split('/')
+        .filter(|&part| !part.is_empty() && part != "..");
+    let mut folder = parts.fold(top.to_owned(), |folder, part| folder.join(part));
     let mut least = None;
     for _ in 0..MOST_LEVELS {
-        let limit = number(folder.join("memory.max"));
-        let used = number(folder.join("memory.current"));
-        if let (Some(limit), Some(used)) = (limit, used) {
-            let left = limit.saturating_sub(used);
-            least = Some(least.map_or(left, |least: u64| least.min(left)));
+        for [limit, used] in FILES {
+            let limit = number(folder.join(limit)).filter(|&limit| limit < UNLIMITED);
+            if let (Some(limit), Some(used)) = (limit, number(folder.join(used))) {
+                let left = limit.saturating_sub(used);
+                least = Some(least.map_or(left, |least: u64| least.min(left)));
+            }
         }
-        if folder == groups || !folder.pop() {
+        if folder == top || !folder.pop() {
             break;
         }
     }
@@ -73,7 +105,19 @@ mod tests {
         assert_eq!(left(&groups, own), Some(10));
         write("a", "60", "70");
         assert_eq!(left(&groups, own), Some(0));
-        assert_eq!(left(&groups, "1:memory:/a\n"), None);
+        // Of a container, whose groups above are not there.
+        assert_eq!(left(&groups, "0::/kubepods/../x\n"), None);
+        write("", "50", "45");
+        assert_eq!(left(&groups, "0::/kubepods/../x\n"), Some(5));
+        // Version 1: a folder for each controller.
+        let old = groups.join("memory/a");
+        fs::create_dir_all(&old).unwrap();
+        let write = |name: &str, number: u64| fs::write(old.join(name), number.to_string());
+        write("memory.usage_in_bytes", 40).unwrap();
+        write("memory.limit_in_bytes", i64::MAX as u64 & !4095).unwrap();
+        assert_eq!(left(&groups, "3:cpu:/\n4:memory:/a/b\n"), None);
+        write("memory.limit_in_bytes", 100).unwrap();
+        assert_eq!(left(&groups, "3:cpu:/\n4:memory:/a/b\n"), Some(60));
         fs::remove_dir_all(groups).unwrap();
     }
 }
