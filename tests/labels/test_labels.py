@@ -185,7 +185,7 @@ with shared:
 def test_tasks_of_asyncio_have_their_names_or_those_of_who_created_them(
     interpreter: Interpreter, tmp_path: Path
 ) -> None:
-    """By name, else by coroutine; as a chain; not what is created with its own context, and not the creator itself."""
+    """By name, else by coroutine; as a chain. CPython knows those, too, that are created with a context of their own."""
     if interpreter.python_version < (3, 11):
         pytest.skip("the program uses task groups")
     of_labels(
@@ -193,6 +193,10 @@ def test_tasks_of_asyncio_have_their_names_or_those_of_who_created_them(
         """
 import sys
 import nthbyte.integrations.asyncio
+
+# Of a task that this does not label.
+def own(name):
+    return "[no label]" if sys.implementation.name == "pypy" else name
 
 async def leaf(work, count=1):
     make(work)
@@ -202,18 +206,21 @@ async def leaf(work, count=1):
         await asyncio.gather(*(leaf(work, count - 1) for _ in range(3)))
     await asyncio.to_thread(make, work)
 
+async def alone():
+    make(own("alone"))
+
 async def named(work, leaves):
     async with asyncio.TaskGroup() as group:
         group.create_task(leaf(leaves))
         group.create_task(leaf("other", 0), name="other")
-        group.create_task(leaf("[no label]", 0), context=contextvars.Context())
+        group.create_task(alone(), context=contextvars.Context())
     make(work)
 
 async def main(fetch, leaves):
     task = asyncio.create_task(named(fetch, leaves), name="fetch")
-    make("[no label]")
+    make(own("main"))
     await task
-    make("[no label]")
+    make(own("main"))
 
 nthbyte.integrations.asyncio.label()
 asyncio.run(main("fetch", "leaf"))
@@ -225,12 +232,104 @@ async def begin():
     factory = getattr(asyncio, "eager_task_factory", None)
     asyncio.get_running_loop().set_task_factory(factory)
     await asyncio.create_task(crawl())
-    make("[no label]")
+    make(own("begin"))
 asyncio.run(begin())
 """,
         tmp_path,
         key="task",
     )
+
+
+TASKS = """
+import sys
+async def leaf(task):
+    make(task)
+    await asyncio.sleep(0.001)
+    make(task)
+    await asyncio.to_thread(make, "[no label]")
+
+async def fetch():
+    make("fetch")
+    await asyncio.gather(leaf("fetch"), *(asyncio.create_task(leaf(name), name=name) for name in ("first", "größe", "x" * 300)))
+
+async def renamed():
+    make("renamed")
+    asyncio.current_task().set_name("later")
+    make("later")
+    with nthbyte.label(task="of its own", work="x"):
+        make("of its own")
+    asyncio.get_running_loop().call_soon(make, "[no label]")
+    await asyncio.sleep(0)
+
+async def main():
+    make("main")
+    await fetch_in_group()
+    make("main")
+
+async def fetch_in_group():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fetch())
+        group.create_task(renamed())
+        group.create_task(leaf("alone"), name="alone", context=contextvars.Context())
+    class Derived(asyncio.Task):
+        pass
+    asyncio.get_running_loop().set_task_factory(lambda loop, coro, **options: Derived(coro, loop=loop, **options))
+    await asyncio.create_task(leaf("derived"), name="derived")
+
+make("[no label]")
+asyncio.run(main())
+make("[no label]")
+other = threading.Thread(target=asyncio.run, args=(main(),))
+other.start()
+other.join()
+make("[no label]")
+"""
+
+
+def test_tasks_of_asyncio_have_names_without_a_call(cpython: Interpreter, tmp_path: Path) -> None:
+    """By the name that they have then, else by coroutine; the first one, too; the program's own label counts for more."""
+    body = TASKS.replace('asyncio.gather(leaf("fetch"), ', "asyncio.gather(")
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.replace("SIZE", str(SIZE)) + body)
+    cpython.nthbyte("run", "--every", "1", "-f", "-o", "p.nthb", program, folder=tmp_path).ok()
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    truth["x" * 248] = truth.pop("x" * 300)
+    found = made(tmp_path / "p.nthb", "task")
+    assert found == truth
+    assert [row["name"] for row in summary(tmp_path / "p.nthb", "--by", "task")["rows"]][:3]
+    threads = {row["name"] for row in summary(tmp_path / "p.nthb", "--by", "thread")["rows"]}
+    assert {"MainThread", "asyncio_0"} <= threads
+    if cpython.python_version < (3, 14):
+        return
+    waiting = made(tmp_path / "p.nthb", "awaited_by")
+    # The longest name leaves no room for who waits.
+    assert waiting["main > fetch"] == 2 * 2 * 2
+    # What fetch, renamed, alone and derived make.
+    assert waiting["main"] == 2 * (1 + 1 + 1 + 1 + 2 + 2)
+
+
+def test_time_samples_of_tasks_have_names(cpython: Interpreter, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        """
+import asyncio, time
+async def spend(seconds):
+    kept = [bytes(1000) for _ in range(1000)]
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        await asyncio.sleep(0)
+        sum(range(10_000))
+async def main():
+    await asyncio.create_task(spend(0.4), name="spender")
+asyncio.run(main())
+"""
+    )
+    done = cpython.nthbyte("run", "--cpu", "--every", "1", "-o", "p.nthb", program, folder=tmp_path)
+    if "process_vm_readv" in done.err:
+        pytest.skip("time samples are not possible here")
+    done.ok()
+    rows = summary(tmp_path / "p.nthb", "--by", "task")["time"]["rows"]
+    assert {row["name"]: row["samples"] for row in rows}["spender"] > 0
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ pub use format::{Firsts, MAGIC};
 pub use groups::{GroupKey, Groups};
 pub use halves::{Halves, Halving};
 pub use knowledge::{Knowledge, Lifetimes};
-pub use labels::{LabelValues, NO_LABEL};
+pub use labels::{LabelValues, NO_LABEL, THREAD};
 pub use lines::LineTable;
 pub use load::UNKNOWN;
 pub use meta::{Distances, Meta, Method, Source, SourceKind, Unit};

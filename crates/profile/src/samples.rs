@@ -463,6 +463,16 @@ impl Samples {
         }
     }
 
+    /// Changes the thread or the labels of all samples.
+    pub(crate) fn move_sites(&mut self, mut change: impl FnMut(&mut Site)) {
+        self.site_ids.clear();
+        self.newest.clear();
+        for (number, site) in (0..).map(SiteId).zip(&mut self.sites) {
+            change(site);
+            self.site_ids.entry(*site).or_insert(number);
+        }
+    }
+
     /// Sets the sampling of a sample.
     pub(crate) fn set_sampling(&mut self, id: SampleId, sampling: SamplingId) {
         let shape = self.shape(self.shape_id(id));

@@ -83,6 +83,12 @@ pub fn of_process(recording: &mut Recording<'_>) -> Option<LabelSetId> {
     }
 }
 
+/// Tells apart what labels the process had at two moments.
+#[inline]
+pub fn address_of_process() -> usize {
+    OF_PROCESS.load(Relaxed) as usize
+}
+
 /// Labels, each key once. Outer ones come first.
 pub struct Set {
     labels: Box<[Name]>,
@@ -127,6 +133,18 @@ impl Set {
         let epoch = u64::from(recording.epoch().number());
         self.known.store(epoch << 32 | u64::from(id.0), Relaxed);
         Some(id)
+    }
+
+    /// Whether it has a value of a key.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.labels.iter().any(|(other, _)| *other == key)
+    }
+
+    /// Whether no other set has its number.
+    #[must_use]
+    pub const fn has_number(&self) -> bool {
+        self.number != UNNUMBERED
     }
 
     /// The set with these labels and those of another one. `None` if there is no room to record it.

@@ -16,6 +16,7 @@ use crate::json;
 use crate::output::{self, Output, say};
 use crate::progress::Progress;
 use crate::question::by;
+use crate::question::by::THREAD;
 use crate::question::inputs::{self, Inputs};
 use crate::question::selecting::{FrameOptions, Part};
 use crate::question::{Frames, Question, check_label};
@@ -40,7 +41,7 @@ pub struct Arguments {
     /// Only the profiles that are named.
     #[arg(long, conflicts_with = "all")]
     alone: bool,
-    /// What a row stands for: a function, line, file, type, process, or label:KEY, the value of a label.
+    /// What a row stands for: a function, line, file, type, process, thread, task of asyncio, test, or label:KEY, the value of a label.
     #[arg(long, value_name = "ROWS", value_parser = by::rows, default_value_t = By::Function)]
     by: By,
     /// Compare who holds what is alive: the last snapshots of both sides, or with one profile, its first snapshot and its last one.
@@ -146,11 +147,12 @@ impl Arguments {
             }
         }
         if let By::Label(key) = options.by {
-            let has_key = |profile: &&Profile| profile.label_keys().contains(&key.as_str());
-            if let Some(last) = new.last()
-                && !old.iter().chain(&new).any(|profile| has_key(&profile))
-            {
-                check_label(last, key.as_str())?;
+            let key = key.as_str();
+            let has_key = |profile: &Profile| profile.label_keys().contains(&key);
+            if key == THREAD || !old.iter().chain(&new).any(has_key) {
+                for profile in old.iter_mut().chain(&mut new) {
+                    check_label(profile, key)?;
+                }
             }
         }
         let mut diff = Diff::of(&old, &new, &options);

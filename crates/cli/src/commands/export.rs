@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::question::by::{self, Apart};
 use crate::question::inputs::Profiles;
 use crate::question::selecting::{FrameOptions, Selecting};
-use crate::question::{Frames, Question};
+use crate::question::{Frames, Question, tracks_by_label};
 
 /// What `export` takes.
 #[derive(Args)]
@@ -32,9 +32,9 @@ pub struct Arguments {
     /// Put the text of the program's Python files, as they are on this machine now, into a Firefox Profiler file.
     #[arg(long)]
     sources: bool,
-    /// Put each process, or each value of a label, at the top, with its own calls below it. Firefox Profiler files have tracks for processes without it,
-    /// pprof files labels, and speedscope files profiles.
-    #[arg(long, value_name = "process|label:KEY", value_parser = by::apart)]
+    /// Put each process, thread, or value of a label at the top, with its own calls below it. A Firefox Profiler file has a track for each value
+    /// of a label instead. Without it, Firefox Profiler files have tracks for processes and threads, pprof files labels, and speedscope files profiles.
+    #[arg(long, value_name = "process|thread|task|test|label:KEY", value_parser = by::apart)]
     by: Option<Apart>,
     /// Write who holds what was alive, with holders in place of callers: of the snapshot of the end, or of --at. In a Firefox Profiler file it is
     /// a track beside the others.
@@ -89,16 +89,23 @@ impl Arguments {
             true => selection.at.take(),
             false => None,
         };
+        let (by, tracks) = match (self.by, self.to) {
+            (Some(Apart::Label(key)), Format::Firefox) => (None, Some(key)),
+            (by, _) => (by, None),
+        };
         let question = Question {
             selection: Some(selection),
             frames: self.frames.or(match self.to {
                 Format::Firefox => Frames::WithoutLauncher,
                 _ => Frames::All,
             }),
-            by: self.by,
+            by,
             ..Question::about(inputs)
         };
         let mut profile = question.prepare()?.profile;
+        if let Some(key) = tracks {
+            tracks_by_label(&mut profile, &key)?;
+        }
         match (self.holders, self.to) {
             (true, Format::Firefox) => holders::add_track(&mut profile, at, Naming::Short)?,
             (true, _) => profile = holders::as_profile(&profile, at, Naming::Short)?,

@@ -9,6 +9,7 @@ use nthbyte_report::{At, Memory};
 
 use crate::output::Output;
 use crate::progress::{Progress, during};
+use crate::question::by::THREAD;
 use crate::question::by::{self, Apart};
 use crate::question::inputs::Profiles;
 use crate::question::selecting::{FrameOptions, Selecting};
@@ -26,7 +27,7 @@ pub struct Arguments {
     #[arg(short, long)]
     force: bool,
     /// Put each process, or each value of a label, at the top, with its own calls below it. The page has a control for labels and threads without it.
-    #[arg(long, value_name = "process|label:KEY", value_parser = by::apart)]
+    #[arg(long, value_name = "process|thread|task|test|label:KEY", value_parser = by::apart)]
     by: Option<Apart>,
     #[command(flatten)]
     frames: FrameOptions,
@@ -47,7 +48,7 @@ impl Arguments {
         let asked = selection.at;
         // The page arranges by labels itself.
         let (by, label) = match self.by {
-            Some(Apart::Label(key)) => (None, Some(key)),
+            Some(Apart::Label(key)) if key != THREAD => (None, Some(key)),
             by => (by, None),
         };
         let question = Question {
@@ -63,7 +64,7 @@ impl Arguments {
             })
         })?;
         if let Some(key) = &label {
-            check_label(&prepared.profile, key)?;
+            check_label(&mut prepared.profile, key)?;
         }
         let groups = prepared.profile.root_by_groups(label.as_deref());
         let page = Page {

@@ -11,6 +11,7 @@ use crate::json;
 use crate::output::{self, Output};
 use crate::progress::during;
 use crate::question::Question;
+use crate::question::by::NoBy;
 use crate::question::inputs::Profiles;
 use crate::question::selecting::Part;
 
@@ -36,6 +37,8 @@ pub struct Arguments {
     force: bool,
     #[command(flatten)]
     part: Part,
+    #[command(flatten)]
+    by: NoBy,
 }
 
 impl Arguments {
@@ -44,6 +47,9 @@ impl Arguments {
     /// # Errors
     /// If a profile cannot be read, or standard output cannot be written.
     pub fn run(self) -> Result<ExitCode> {
+        self.by.refuse(
+            "each leak says for which labels; --label KEY=VALUE shows what leaks for one, and nthbyte summary --by --sort alive has a row for each",
+        )?;
         let inputs = self.profiles.find()?;
         let each = inputs.each().map(|inputs| {
             let name = inputs.paths()[0].display().to_string();

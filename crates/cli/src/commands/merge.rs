@@ -8,7 +8,7 @@ use nthbyte_report::Selection;
 
 use crate::output::{self, Output};
 use crate::progress::Progress;
-use crate::question::by::NoLabel;
+use crate::question::by::{NoBy, NoLabel};
 use crate::question::inputs::Profiles;
 use crate::question::selecting::{OfDomain, OfTime};
 use crate::question::{Frames, Question};
@@ -30,6 +30,8 @@ pub struct Arguments {
     time: OfTime,
     #[command(flatten)]
     label: NoLabel,
+    #[command(flatten)]
+    by: NoBy,
 }
 
 impl Arguments {
@@ -40,6 +42,9 @@ impl Arguments {
     pub fn run(self) -> Result<()> {
         self.label
             .refuse("merge keeps all labels; the reports of what it writes take it")?;
+        self.by.refuse(
+            "merge keeps all labels; nthbyte summary, tree, flamegraph and export take it",
+        )?;
         output::require_file(&self.output)?;
         let profiles = match self.time.range() {
             // A part is one of one process.

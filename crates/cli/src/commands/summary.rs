@@ -17,7 +17,7 @@ use crate::question::{Frames, Question, Samples, check_label};
 pub struct Arguments {
     #[command(flatten)]
     profiles: Profiles,
-    /// What a row stands for: a function, line, file, type, process, or label:KEY, the value of a label.
+    /// What a row stands for: a function, line, file, type, process, thread, task of asyncio, test, or label:KEY, the value of a label.
     #[arg(long, value_name = "ROWS", value_parser = by::rows, default_value_t = By::Function)]
     by: By,
     /// The order of the rows (default: own; alive with --at).
@@ -93,7 +93,7 @@ impl Arguments {
             says_damage: true,
             ..Question::about(self.profiles.find()?)
         };
-        let prepared = question.prepare()?;
+        let mut prepared = question.prepare()?;
         let by = self.by;
         if prepared.is_of_time && self.sort.is_some() {
             bail!(
@@ -104,7 +104,7 @@ impl Arguments {
             bail!("time samples have no type: use --by function, line, file, process or label:KEY");
         }
         if let By::Label(key) = by {
-            check_label(&prepared.profile, key.as_str())?;
+            check_label(&mut prepared.profile, key.as_str())?;
         }
         let sort = self.sort.map_or(default, Sort::from);
         let most = match self.top.unwrap_or(if self.json { 0 } else { 20 }) {

@@ -10,6 +10,7 @@ use nthbyte_report::suite::{Baseline, Builder, Marks, VERSION};
 
 use crate::json;
 use crate::output::{self, Output};
+use crate::question::by::NoBy;
 
 /// What `tests` takes.
 #[derive(Args)]
@@ -29,6 +30,8 @@ pub struct Arguments {
     /// Exit with status 1 if something has.
     #[arg(long, requires = "baseline")]
     fail: bool,
+    #[command(flatten)]
+    by: NoBy,
 }
 
 impl Arguments {
@@ -37,6 +40,8 @@ impl Arguments {
     /// # Errors
     /// If the file with the marks or a profile cannot be read, or standard output cannot be written.
     pub fn run(self) -> Result<ExitCode> {
+        self.by
+            .refuse("a row is a test; nthbyte summary --by test has what all of its samples say")?;
         let path = marks_of(&self.path);
         let marks = read(&path)?;
         let mut builder = Builder::new(marks.owners);

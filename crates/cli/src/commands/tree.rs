@@ -24,7 +24,7 @@ pub struct Arguments {
     #[arg(long)]
     time: bool,
     /// Put each process, or each value of a label, at the top, with its own calls below it.
-    #[arg(long, value_name = "process|label:KEY", value_parser = by::apart)]
+    #[arg(long, value_name = "process|thread|task|test|label:KEY", value_parser = by::apart)]
     by: Option<Apart>,
     #[command(flatten)]
     frames: FrameOptions,

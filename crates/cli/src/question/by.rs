@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use clap::Args;
+pub use nthbyte_profile::THREAD;
 use nthbyte_report::{By, LabelKey};
 
 /// Reads what a row stands for.
@@ -17,7 +18,10 @@ pub fn rows(text: &str) -> std::result::Result<By, String> {
         "process" => Ok(By::Process),
         text => label(text)
             .map(|key| By::Label(LabelKey::new(key)))
-            .ok_or_else(|| "write function, line, file, type, process, or label:KEY".to_owned()),
+            .ok_or_else(|| {
+                "write function, line, file, type, process, thread, task, test, or label:KEY"
+                    .to_owned()
+            }),
     }
 }
 
@@ -53,10 +57,20 @@ impl NoBy {
     }
 }
 
-/// The key of `label:KEY`.
+/// The key of `label:KEY`, or of what needs no label of the program's.
 fn label(text: &str) -> Option<&str> {
-    text.strip_prefix("label:").filter(|key| !key.is_empty())
+    match text {
+        THREAD | TASK | TEST => Some(text),
+        text => text.strip_prefix("label:").filter(|key| !key.is_empty()),
+    }
 }
+
+/// The label of a task of asyncio: its name.
+pub const TASK: &str = "task";
+/// The label of a task of asyncio: those that wait for it.
+pub const AWAITED_BY: &str = "awaited_by";
+/// The label that the plugin for pytest sets.
+pub const TEST: &str = "test";
 
 /// What is at the top of a tree, with its own calls below.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +90,6 @@ pub fn apart(text: &str) -> std::result::Result<Apart, String> {
         "process" => Ok(Apart::Process),
         text => label(text)
             .map(|key| Apart::Label(key.to_owned()))
-            .ok_or_else(|| "write process or label:KEY".to_owned()),
+            .ok_or_else(|| "write process, thread, task, test or label:KEY".to_owned()),
     }
 }

@@ -16,7 +16,7 @@ use nthbyte_report::{Selected, Selection, fold};
 
 use crate::output::say;
 use crate::progress::during;
-use by::Apart;
+use by::{AWAITED_BY, Apart, TASK, TEST, THREAD};
 use inputs::Inputs;
 
 /// What a command asks.
@@ -76,19 +76,50 @@ pub struct Prepared {
     pub is_of_time: bool,
 }
 
-/// Checks that samples have labels with this key, which rows or trees are to be made by.
+/// Checks that samples have labels with this key, which rows or trees are to be made by. Those of threads are made.
 ///
 /// # Errors
 /// If they have none.
-pub fn check_label(profile: &Profile, key: &str) -> Result<()> {
+pub fn check_label(profile: &mut Profile, key: &str) -> Result<()> {
     let keys = profile.label_keys();
     if keys.contains(&key) {
         return Ok(());
+    }
+    if key == THREAD {
+        profile.label_by_thread();
+        return Ok(());
+    }
+    let of_task = [TASK, AWAITED_BY].contains(&key);
+    if of_task && profile.meta.interpreter.starts_with("PyPy") {
+        bail!(
+            "no sample has a label {key}: on PyPy, the program calls nthbyte.integrations.asyncio.label(), see docs/guide/labels.md"
+        );
+    }
+    match key {
+        TASK => bail!("no sample has a label task: no task of asyncio was running at one"),
+        AWAITED_BY => bail!(
+            "no sample has a label awaited_by: no task at one was awaited by another, or the program ran on CPython 3.13 or older, which do not know it"
+        ),
+        TEST => bail!("no sample has a label test: pytest --nthbyte sets it"),
+        _ => {}
     }
     if keys.is_empty() {
         bail!("the profile has no labels: nthbyte.label(...) sets them, see docs/guide/labels.md");
     }
     bail!("no sample has a label {key}: there are {}", keys.join(", "));
+}
+
+/// Tracks of one label in the Firefox Profiler.
+const MOST_TRACKS: usize = 40;
+
+/// Gives each value of a label a track of its own, in files for the Firefox Profiler.
+///
+/// # Errors
+/// If samples have no such label.
+pub fn tracks_by_label(profile: &mut Profile, key: &str) -> Result<()> {
+    check_label(profile, key)?;
+    profile.thread_by_label(key, NO_LABEL, MOST_TRACKS);
+    Ok(())
 }
 
 impl Question {
@@ -140,7 +171,7 @@ impl Question {
         match &self.by {
             Some(Apart::Process) => profile.root_by_process(),
             Some(Apart::Label(key)) => {
-                check_label(&profile, key)?;
+                check_label(&mut profile, key)?;
                 profile.root_by_label(key, NO_LABEL);
             }
             None => {}

@@ -21,9 +21,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::output::{Output, say};
 use crate::progress::Progress;
+use crate::question::by::{self, Apart};
 use crate::question::inputs::Profiles;
 use crate::question::selecting::{FrameOptions, Selecting};
-use crate::question::{Frames, Question};
+use crate::question::{Frames, Question, tracks_by_label};
 use copy::Copy;
 use gate::Gate;
 use place::PageSource;
@@ -48,6 +49,9 @@ pub struct Arguments {
     tab: Tab,
     #[command(flatten)]
     frames: FrameOptions,
+    /// Give each value of a label a track of its own, in place of the threads' tracks.
+    #[arg(long, value_name = "process|thread|task|test|label:KEY", value_parser = by::apart)]
+    by: Option<Apart>,
     #[command(flatten)]
     selecting: Selecting,
 }
@@ -178,7 +182,11 @@ impl Arguments {
             frames: self.frames.or(Frames::WithoutLauncher),
             ..Question::about(self.profiles.find()?)
         };
-        let profile = question.prepare()?.profile;
+        let mut profile = question.prepare()?.profile;
+        // Processes have tracks of their own.
+        if let Some(Apart::Label(key)) = &self.by {
+            tracks_by_label(&mut profile, key)?;
+        }
         let progress = Progress::steps("converting");
         let mut json = Vec::new();
         let options = firefox::Options {

@@ -164,6 +164,7 @@ api! {
         PyInterpreterState_Head: fn() -> *mut c_void;
         PyInterpreterState_Next: fn(*mut c_void) -> *mut c_void;
         PyType_GetSlot: fn(*mut PyObject, c_int) -> *mut c_void;
+        PyImport_GetModuleDict: fn() -> *mut PyObject;
         Py_GetVersion: fn() -> *const c_char;
         Py_AddPendingCall: fn(extern "C" fn(*mut c_void) -> c_int, *mut c_void) -> c_int;
         Py_AtExit: fn(extern "C" fn()) -> c_int;

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use nthbyte_profile::event::{Code, CodeId, Lines};
 
 use crate::api::Api;
+use crate::labels;
 use crate::layout::Layout;
 use crate::memory::field;
 use crate::sampling::strings;
@@ -113,6 +114,7 @@ impl Codes {
                 table(layout, code),
             )
         };
+        labels::meet_function(layout, &self.name, &self.file);
         let Some(appearance) = appearance_of(&self.name, &self.file, own_folder()) else {
             return recording.hide_function(code as u64);
         };

@@ -24,8 +24,8 @@ pub mod bits {
     pub const GENERATION: u32 = 19;
     /// Whether the tick has interrupted nthbyte's own code, so that it has no stack.
     pub const IS_INSIDE: u64 = 1 << 32;
-    /// The lowest bit of the number of the labels in force.
-    pub const LABELS: u32 = 40;
+    /// The lowest bit of the number of the labels in force and of the task.
+    pub const LABELS: u32 = 33;
 }
 
 /// Bits of the position. Code objects are aligned to 8 bytes, and lie below 2^47. So do words of stacks.

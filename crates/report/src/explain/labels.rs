@@ -8,6 +8,9 @@ use crate::estimate::{Estimate, Estimator, Totals};
 use crate::selection::{Alive, Moment};
 use crate::text;
 
+/// The labels of tasks of asyncio, which CPython's agent finds by itself.
+const TASK: &str = "task";
+const AWAITED_BY: &str = "awaited_by";
 /// Columns of a value that is named.
 const NAMED: usize = 48;
 
@@ -31,13 +34,17 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let keys = keys.map(|key| (key, by_value(profile, key, &sums, estimator)));
     // What all samples have, such as a tag of the process, distinguishes nothing.
     let keys = keys.filter(|(_, values)| values.len() > 1);
-    // Of equal ones, the first.
+    // What the program says counts for more than what is there without a word of it. Of equal ones, the first.
     let (key, values) = keys
         .rev()
-        .max_by(|(_, one), (_, other)| labelled(one).total_cmp(&labelled(other)))?;
-    if labelled(&values) < WORTH_NAMING * facts.estimate {
-        return None;
-    }
+        .filter(|(key, values)| {
+            let says_nothing = *key == AWAITED_BY || *key == TASK && named(values).len() < 2;
+            !says_nothing && labelled(values) >= WORTH_NAMING * facts.estimate
+        })
+        .max_by(|(one_key, one), (other_key, other)| {
+            let by_key = (*other_key == TASK).cmp(&(*one_key == TASK));
+            by_key.then(labelled(one).total_cmp(&labelled(other)))
+        })?;
     let command = format!("label:{key}");
     let at_peak = at_peak(facts, key);
     let mut answer = facts.answer(
