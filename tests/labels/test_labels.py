@@ -250,7 +250,8 @@ async def leaf(task):
 
 async def fetch():
     make("fetch")
-    await asyncio.gather(leaf("fetch"), *(asyncio.create_task(leaf(name), name=name) for name in ("first", "größe", "x" * 300)))
+    names = "first", "größe", "x" * 300
+    await asyncio.gather(*(asyncio.create_task(leaf(name), name=name) for name in names))
 
 async def renamed():
     make("renamed")
@@ -273,7 +274,9 @@ async def fetch_in_group():
         group.create_task(leaf("alone"), name="alone", context=contextvars.Context())
     class Derived(asyncio.Task):
         pass
-    asyncio.get_running_loop().set_task_factory(lambda loop, coro, **options: Derived(coro, loop=loop, **options))
+    def derived(loop, coro, **options):
+        return Derived(coro, loop=loop, **options)
+    asyncio.get_running_loop().set_task_factory(derived)
     await asyncio.create_task(leaf("derived"), name="derived")
 
 make("[no label]")
@@ -287,10 +290,9 @@ make("[no label]")
 
 
 def test_tasks_of_asyncio_have_names_without_a_call(cpython: Interpreter, tmp_path: Path) -> None:
-    """By the name that they have then, else by coroutine; the first one, too; the program's own label counts for more."""
-    body = TASKS.replace('asyncio.gather(leaf("fetch"), ', "asyncio.gather(")
+    """By the name that they have then, else by coroutine; the first one, too; the program's own label wins."""
     program = tmp_path / "program.py"
-    program.write_text(PROGRAM.replace("SIZE", str(SIZE)) + body)
+    program.write_text(PROGRAM.replace("SIZE", str(SIZE)) + TASKS)
     cpython.nthbyte("run", "--every", "1", "-f", "-o", "p.nthb", program, folder=tmp_path).ok()
     truth = json.loads((tmp_path / "truth.json").read_text())
     truth["x" * 248] = truth.pop("x" * 300)
