@@ -185,7 +185,7 @@ with shared:
 def test_tasks_of_asyncio_have_their_names_or_those_of_who_created_them(
     interpreter: Interpreter, tmp_path: Path
 ) -> None:
-    """By name, else by coroutine; as a chain. CPython knows those, too, that are created with a context of their own."""
+    """By name, else by coroutine; as a chain. CPython knows those created with a context of their own, too."""
     if interpreter.python_version < (3, 11):
         pytest.skip("the program uses task groups")
     of_labels(

@@ -6,8 +6,8 @@
 use nthbyte_host::process::CachedProbe;
 
 use super::super::hamt::Direct;
+use super::found::{Found, MOST_LOOPS, RUNNING_LOOP, Running, TASK_TYPE};
 use super::objects::{entries, has_name, is_instance, is_str, type_of, value_of};
-use super::{Found, MOST_LOOPS, RUNNING_LOOP, Running, TASK_TYPE};
 use crate::api::{Api, Gil};
 use crate::layout::Layout;
 
