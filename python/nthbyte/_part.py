@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 
 from nthbyte._agent import COMMAND, Error, Mark, Result, load
@@ -9,6 +10,46 @@ from nthbyte._children import child_path
 
 # The longest message of it that is read, in bytes.
 _LONGEST_MESSAGE = 65536
+
+# The descriptor of what the last part has read, as a file in memory: the next one reads on from there, not all of the
+# recording again. With its process and its inode, because a child has its own recording, and programs close what is not
+# theirs.
+_checkpoint: tuple[int, int, int] | None = None
+# The lowest number that it gets: programs count on low ones.
+_LOWEST = 512
+
+
+def _checkpoint_file() -> int | None:
+    """Returns the descriptor; None where there is none."""
+    global _checkpoint
+    if _checkpoint is not None and _checkpoint[0] == os.getpid() and _is_checkpoint():
+        return _checkpoint[1]
+    let_go_of_checkpoint()
+    try:
+        low = os.memfd_create("nthbyte")
+        try:
+            descriptor = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _LOWEST)
+        finally:
+            os.close(low)
+    except (AttributeError, OSError):
+        return None
+    _checkpoint = os.getpid(), descriptor, os.fstat(descriptor).st_ino
+    return descriptor
+
+
+def _is_checkpoint() -> bool:
+    try:
+        return _checkpoint is not None and os.fstat(_checkpoint[1]).st_ino == _checkpoint[2]
+    except OSError:
+        return False
+
+
+def let_go_of_checkpoint() -> None:
+    """Called when the recording ends."""
+    global _checkpoint
+    if _checkpoint is not None and _is_checkpoint():
+        os.close(_checkpoint[1])
+    _checkpoint = None
 
 
 class Part:
@@ -60,7 +101,8 @@ class Part:
         if self.output is not None:
             if not is_over and not load().flush():
                 notes.append("its last second is missing: the profile's file takes nothing")
-            _write(last.path, self.output, self._force, first.time, last.time)
+            checkpoint = None if is_over else _checkpoint_file()
+            _write(last.path, self.output, self._force, first.time, last.time, checkpoint)
         allocated = None
         if first.allocated is not None and last.allocated is not None:
             allocated = last.allocated - first.allocated
@@ -74,7 +116,7 @@ class Part:
         )
 
 
-def _write(profile: str, output: str, force: bool, since: int, until: int) -> None:
+def _write(profile: str, output: str, force: bool, since: int, until: int, checkpoint: int | None) -> None:
     """Writes the part of a profile between two times in nanoseconds. Raises Error if that fails."""
     words = [
         "nthbyte",
@@ -87,8 +129,10 @@ def _write(profile: str, output: str, force: bool, since: int, until: int) -> No
     ]
     if force:
         words.append("--force")
+    if checkpoint is not None:
+        words.append(f"--checkpoint=/proc/self/fd/{checkpoint}")
     try:
-        status, said = _run(words)
+        status, said = _run(words, checkpoint)
     except OSError as error:
         raise Error(f"cannot run {COMMAND}: {error.strerror}; install nthbyte again") from None
     if status or not os.path.exists(output):
@@ -96,8 +140,8 @@ def _write(profile: str, output: str, force: bool, since: int, until: int) -> No
         raise Error(f"the part's profile is not written: {reason}")
 
 
-def _run(words: list[str]) -> tuple[int, bytes]:
-    """Runs the command. Returns its status, and what it says.
+def _run(words: list[str], passed: int | None) -> tuple[int, bytes]:
+    """Runs the command, with a descriptor that is passed to it. Returns its status, and what it says.
 
     Not with subprocess, of which programs and their tests make something else; but PyPy has no ``posix_spawn``. The
     program may wait for any child of its own, so the end of this one is seen by the end of its output.
@@ -111,6 +155,7 @@ def _run(words: list[str]) -> tuple[int, bytes]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            pass_fds=() if passed is None else (passed,),
         )
         return done.returncode, done.stdout
     reader, writer = os.pipe()
@@ -120,6 +165,9 @@ def _run(words: list[str]) -> tuple[int, bytes]:
             (os.POSIX_SPAWN_DUP2, writer, 1),
             (os.POSIX_SPAWN_DUP2, writer, 2),
         ]
+        if passed is not None:
+            # It is closed at an exec otherwise.
+            actions.append((os.POSIX_SPAWN_DUP2, passed, passed))
         pid = os.posix_spawn(COMMAND, words, os.environ, file_actions=actions)
     except OSError:
         os.close(reader)

@@ -152,3 +152,30 @@ def test_merge_writes_a_part(cpython: Interpreter, tmp_path: Path) -> None:
     assert parts[1]["started_unix_nanos"] == whole["started_unix_nanos"] + middle * 1000
     both = report("merge", "part0.nthb", "part1.nthb", "-o", "x.nthb", "--since=1s", folder=tmp_path)
     assert both.status == 1 and "a part of one process" in both.err
+
+
+MANY = """
+from nthbyte import _part
+number = len(os.listdir("/proc/self/fd"))
+found = []
+for at in range(4):
+    kept = before()
+    with nthbyte.Profiler(f"{at}.nthb") as part:
+        inside()
+    kept = after()
+    size = os.fstat(_part._checkpoint[1]).st_size if _part._checkpoint else None
+    found.append([part.result.bytes_allocated, size])
+nthbyte.stop()
+print(json.dumps([found, len(os.listdir("/proc/self/fd")) < number]))
+"""
+
+
+def test_each_part_reads_on_where_the_last_one_has_ended(interpreter: Interpreter, tmp_path: Path) -> None:
+    found, is_closed = json.loads(recorded(interpreter, MANY, tmp_path).out)
+    assert is_closed
+    for at, (allocated, size) in enumerate(found):
+        assert summary(tmp_path / f"{at}.nthb")["bytes_allocated"] == allocated > 70_000
+        if not interpreter.is_pypy:
+            assert size > 0
+            made = makers(tmp_path / f"{at}.nthb")
+            assert made["inside"] and not made["before"] and not made["after"]

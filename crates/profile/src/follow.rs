@@ -9,10 +9,11 @@
 //! program does not grow. Several files are joined for each look.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use crate::checkpoint::Counted;
 use crate::event::Nanos;
 use crate::family::{self, FamilyError, require_different_sessions};
 use crate::load::Loader;
@@ -237,19 +238,5 @@ impl Tail {
         self.seen = Some(seen);
         drop(reader);
         Ok(Some(bytes))
-    }
-}
-
-/// A file of which the bytes are counted.
-struct Counted<'a> {
-    file: File,
-    bytes: &'a mut u64,
-}
-
-impl Read for Counted<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read(buffer)?;
-        *self.bytes += read as u64;
-        Ok(read)
     }
 }

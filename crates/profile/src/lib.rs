@@ -4,6 +4,7 @@
 //! [`model::Profile`] that a [`Reader`] has read. This crate contains nothing specific to Python.
 
 pub mod activity;
+pub mod checkpoint;
 mod checksums;
 pub mod claim;
 pub mod compilation;

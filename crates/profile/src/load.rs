@@ -176,7 +176,14 @@ impl Loader {
         Ok(())
     }
 
-    pub(crate) fn block(&mut self, mut block: Block<'_>) {
+    /// Reads a block.
+    pub(crate) fn block(&mut self, block: Block<'_>) {
+        self.block_with(block, |_| ());
+    }
+
+    /// The same; passes each event but allocations to `seen`, too.
+    #[inline]
+    pub(crate) fn block_with(&mut self, mut block: Block<'_>, mut seen: impl FnMut(&Event<'_>)) {
         let gap = block.gap();
         if gap.any {
             let firsts = block.firsts();
@@ -203,7 +210,10 @@ impl Loader {
         while let Some(event) = block.next_event() {
             match event {
                 Event::Allocation(allocation) => self.allocation(&allocation, block.last_site()),
-                event => self.event(event),
+                event => {
+                    seen(&event);
+                    self.event(event);
+                }
             }
         }
         self.end_block();

@@ -68,6 +68,27 @@ pub(crate) struct Place {
     next: Firsts,
 }
 
+impl Place {
+    /// A place in a file with this unit of time, before which there are so many definitions and samples.
+    pub(crate) const fn new(position: u64, tick: u32, next: Firsts) -> Self {
+        Self {
+            position,
+            tick,
+            next,
+        }
+    }
+
+    /// The numbers of the next definitions and the next sample.
+    pub(crate) const fn next(self) -> Firsts {
+        self.next
+    }
+
+    /// The unit of time, in nanoseconds.
+    pub(crate) const fn tick(self) -> u32 {
+        self.tick
+    }
+}
+
 /// Number of damages that are noted separately.
 const MAX_DAMAGE: usize = 100;
 

@@ -1,9 +1,12 @@
 //! `nthbyte merge`: several profiles, or a part of one, as one file.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
+use nthbyte_profile::Profile;
+use nthbyte_profile::checkpoint::{self, Ending};
 use nthbyte_report::Selection;
 
 use crate::output::{self, Output};
@@ -28,6 +31,9 @@ pub struct Arguments {
     domain: OfDomain,
     #[command(flatten)]
     time: OfTime,
+    /// A file with what the last part of this profile has read, which is written anew.
+    #[arg(long, hide = true, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
     #[command(flatten)]
     label: NoLabel,
     #[command(flatten)]
@@ -46,6 +52,9 @@ impl Arguments {
             "merge keeps all labels; nthbyte summary, tree, flamegraph and export take it",
         )?;
         output::require_file(&self.output)?;
+        if let Some(checkpoint) = self.checkpoint.clone() {
+            return self.part(&checkpoint);
+        }
         let profiles = match self.time.range() {
             // A part is one of one process.
             Some(_) => self.profiles.or_alone(),
@@ -73,8 +82,37 @@ impl Arguments {
             }
             profile.keep_part(since, until);
         }
-        let progress = Progress::steps("writing");
-        let total = profile.samples.len() as u64;
-        output.write(|out| Ok(profile.write(out, |done| progress.at(done, total))?))
+        write(&profile, &output)
     }
+
+    /// Writes a part of a recording that goes on, for the program that is recorded.
+    fn part(self, checkpoint: &Path) -> Result<()> {
+        let Some((since, until)) = self.time.range() else {
+            bail!("--checkpoint is for a part: --since and --until are missing");
+        };
+        let inputs = self.profiles.or_alone().find()?;
+        let output = Output::Profile(self.output);
+        inputs.protect(&output, self.force)?;
+        let [path] = inputs.paths() else {
+            bail!("--checkpoint is for a part of one profile");
+        };
+        let known = fs::read(checkpoint).unwrap_or_default();
+        let Ending {
+            mut profile,
+            checkpoint: next,
+            ..
+        } = checkpoint::read(path, since, &known)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        profile.keep_part(since, until);
+        write(&profile, &output)?;
+        // Without it, the next part takes longer.
+        let _ = fs::write(checkpoint, next.unwrap_or_default());
+        Ok(())
+    }
+}
+
+fn write(profile: &Profile, output: &Output) -> Result<()> {
+    let progress = Progress::steps("writing");
+    let total = profile.samples.len() as u64;
+    output.write(|out| Ok(profile.write(out, |done| progress.at(done, total))?))
 }

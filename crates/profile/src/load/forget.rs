@@ -19,6 +19,18 @@ impl Loader {
         self.forget_samples(from);
     }
 
+    /// The samples before this number are not read: what refers to them is left out. `time`: of the last event before.
+    pub(crate) fn skip_samples(&mut self, next: u32, time: Nanos) {
+        self.last_time = time;
+        self.next_sample = next;
+        self.sample_runs = vec![(next, self.profile.samples.len() as u32)];
+    }
+
+    /// The latest time of an event until now.
+    pub(crate) fn last_time(&self) -> Nanos {
+        self.last_time
+    }
+
     fn forget_readings(&mut self, from: Nanos) {
         self.profile.cpu.retain(|sample| sample.time >= from);
         self.profile.collections.retain(|one| one.start >= from);

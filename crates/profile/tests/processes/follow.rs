@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
 
+use nthbyte_profile::checkpoint;
 use nthbyte_profile::event::{
     Allocation, Event, LabelSetId, Nanos, NodeId, SourceId, Survival, ThreadId, TypeId,
 };
@@ -215,4 +216,63 @@ fn a_look_reads_only_what_is_new_and_keeps_what_is_recent() {
             profile.memory.len() <= 3 + whole.memory.iter().filter(|of| of.time >= from).count()
         );
     }
+}
+
+/// Parts of a recording, one after the other and one within another, are what whole readings say they are. Each reads what came since the one
+/// before, but for one that began before that.
+#[test]
+fn a_part_is_read_from_its_checkpoint_on() {
+    let folder = Folder::new();
+    let path = folder.path("a.nthb");
+    let (whole, states) = states(FakeProcess {
+        samples: 12_000,
+        ..FIRST
+    });
+    let mut known = Vec::new();
+    let mut from = None;
+    let mut times = Vec::new();
+    for (at, (length, provisional)) in states.iter().enumerate() {
+        write(&path, &[&whole[..*length], provisional].concat());
+        let until = Profile::read(&whole[..*length]).expect("a profile").end;
+        // A part begins where the last one has ended; each third one began long before.
+        let begins: Nanos = match at % 3 {
+            _ if at < 2 => Nanos(0),
+            2 => times[at - 2],
+            // Not at the time of the last event itself.
+            _ => Nanos(times[at - 1].0 + 1000),
+        };
+        times.push(until);
+        let ending = checkpoint::read(&path, begins, &known).expect("a profile");
+        let all = Profile::load(&path).expect("a profile");
+        assert!(at < 2 || ending.profile.samples.len() < all.samples.len() || at % 3 == 2);
+        let part = |mut profile: Profile| {
+            profile.keep_part(begins, until);
+            profile
+        };
+        let (one, other) = (part(ending.profile), part(all));
+        assert_eq!(all_described(&one), all_described(&other));
+        assert_eq!(one.collections, other.collections);
+        assert_eq!(one.memory, other.memory);
+        assert_eq!(one.processes, other.processes);
+        assert_eq!((one.allocated, one.end), (other.allocated, other.end));
+        assert_eq!((&one.meta, &one.damage), (&other.meta, &other.damage));
+        let behind = (*length + provisional.len()) as u64;
+        if let (true, Some(from)) = (at > 2 && at % 3 != 2, from) {
+            assert_eq!(ending.bytes_read, behind - from);
+        } else {
+            assert!(ending.bytes_read > behind / 2);
+        }
+        from = Some(*length as u64);
+        known = ending.checkpoint.expect("a whole file");
+    }
+    // That of another profile, and a damaged one, are not used.
+    CHILD.write(&path);
+    let load = || Profile::load(&path).expect("a profile");
+    let ending = checkpoint::read(&path, Nanos(u64::MAX), &known).expect("a profile");
+    assert_same(&ending.profile, &load());
+    let mut known = ending.checkpoint.expect("a whole file");
+    let last = known.len() - 1;
+    known[last] ^= 1;
+    let ending = checkpoint::read(&path, Nanos(u64::MAX), &known).expect("a profile");
+    assert_same(&ending.profile, &load());
 }
