@@ -59,3 +59,26 @@ def test_the_rest_of_a_removed_package_is_silent(
 def test_the_line_is_one_that_site_executes() -> None:
     text = (harness.SITE / "nthbyte.pth").read_text()
     assert text.startswith("import ") and text.count("\n") == 1
+
+
+@pytest.mark.launcher
+def test_without_a_variable_it_makes_no_system_call(cpython: harness.Interpreter, tmp_path: Path) -> None:
+    """But those by which ``site`` reads a file of this kind, whatever is in it."""
+    if shutil.which("strace") is None or cpython.tree is not None:
+        pytest.skip("strace is not installed, or not there")
+    path = cpython.python("-I", "-c", "import sys; print(sys.path)", folder=tmp_path).ok().out
+    counts = []
+    for name, line in (("none", "\n"), ("ours", (harness.SITE / "nthbyte.pth").read_text())):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "nthbyte.pth").write_text(line)
+        program = PROGRAM.format(path=eval(path), folder=str(folder))
+        words = ["strace", "-f", "-o", str(tmp_path / name) + ".trace", cpython.path, "-c", program]
+        assert harness.run(words, tmp_path, environment={"PYTHONPATH": ""}).ok().out == "[]\n"
+        trace = (tmp_path / f"{name}.trace").read_text()
+        calls = trace[trace.index("nthbyte.pth") :].splitlines()
+        # What the C library takes from the system depends on where its blocks lie.
+        counts.append(
+            len([call for call in calls if not any(of in call for of in ("brk(", "mmap(", "munmap("))])
+        )
+    assert counts[0] == counts[1]
