@@ -56,6 +56,8 @@ def problems_of(wheel: Path) -> list[str]:
             problems.append(f"{name} is for {elf['e_machine']}, not for {processor}")
         problems += [f"{name} needs {one}, newer than its tag" for one in ordered if _numbers(one) > newest]
         problems += [f"{name} needs {one}" for one in needed if not LIBRARIES.fullmatch(one)]
+        # The dynamic loader warns on stderr of programs that refer to such a symbol and are not position-independent.
+        problems += [f"{name} has the protected symbol {one}" for one in protected_symbols(elf)]
         if paths := {path.decode() for path in PATHS.findall(data)}:
             problems.append(f"{name} has paths of the machine that built it: {', '.join(sorted(paths)[:5])}")
     if set(binaries) != expected:
@@ -70,6 +72,16 @@ def problems_of(wheel: Path) -> list[str]:
     if f'following platform tag: "{tag}"' not in said:
         problems.append(f"auditwheel does not say {tag}: {said}")
     return [f"nthbyte: {wheel.name}: {problem}" for problem in problems]
+
+
+def protected_symbols(elf: ELFFile) -> list[str]:
+    """The symbols that an object exports, but finds in itself first.
+
+    Those that the linker itself makes, for the bounds of a section, no program refers to.
+    """
+    symbols = elf.get_section_by_name(".dynsym").iter_symbols()
+    names = [symbol.name for symbol in symbols if symbol["st_other"]["visibility"] == "STV_PROTECTED"]
+    return [name for name in names if not name.startswith(("__start_", "__stop_"))]
 
 
 def _needs(elf: ELFFile) -> tuple[set[str], list[str]]:

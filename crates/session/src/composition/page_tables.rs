@@ -224,7 +224,6 @@ pub(crate) mod tests {
     use super::*;
 
     use nthbyte_host::memory::SMALLEST_PAGE as PAGE;
-    use nthbyte_host::memory::page_size;
 
     /// New memory of this many pages; its first byte.
     pub(crate) fn map(pages: usize, flags: libc::c_int) -> *mut u8 {
