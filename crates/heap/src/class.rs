@@ -42,7 +42,7 @@ pub struct Class {
     pub countdown: Countdown,
     /// Number of allocations of this class until it was last settled.
     pub allocations: u64,
-    /// Number of blocks that are in use, on the class's list, or set aside.
+    /// Number of blocks that are in use or on the class's list.
     pub used: usize,
     /// Pages with free blocks; the page to which a block was returned last is first.
     pub queue: *mut Page,

@@ -42,17 +42,17 @@ impl Heap {
     fn take_aside(&mut self, class: usize, limit: usize) -> (*mut Block, usize) {
         let state = &mut self.classes[class];
         let (list, all) = (state.aside, state.set_aside);
-        if all <= state.until_sample() / 2 || all <= limit {
-            (state.aside, state.set_aside) = (null_mut(), 0);
-            return (list, all);
+        let mut taken = all;
+        state.aside = null_mut();
+        if all > limit && all > state.until_sample() / 2 {
+            taken = limit;
+            // SAFETY: the list contains `all` free blocks, which link to each other.
+            state.aside =
+                unsafe { core::mem::replace(&mut (*last_of(list, taken)).next, null_mut()) };
         }
-        // SAFETY: the list contains `set_aside` free blocks, which link to each other.
-        let rest = unsafe {
-            let last = last_of(list, limit);
-            core::mem::replace(&mut (*last).next, null_mut())
-        };
-        (state.aside, state.set_aside) = (rest, all - limit);
-        (list, limit)
+        state.set_aside = all - taken;
+        state.used += taken;
+        (list, taken)
     }
 
     /// Sets blocks aside that were cut off the list of a class, or returns them to their pages if there are too many.
@@ -68,13 +68,12 @@ impl Heap {
         }
         state.aside = list;
         state.set_aside += count;
+        state.used -= count;
     }
 
     /// Returns the blocks that were set aside to their pages.
     pub fn return_aside(&mut self, class: usize, table: ArenaTable) {
-        let state = &mut self.classes[class];
-        let list = core::mem::replace(&mut state.aside, null_mut());
-        state.set_aside = 0;
+        let (list, _) = self.take_aside(class, usize::MAX);
         self.return_list(list, table);
     }
 
@@ -233,11 +232,11 @@ mod tests {
         heap.slots[class].head = null_mut();
         heap.settle(class, 0);
         heap.classes[class].countdown = Countdown::NEVER;
-        let used = heap.classes[class].used;
+        assert_eq!(heap.classes[class].used, keep);
         assert!(heap.refill(class, table));
         assert_eq!(heap.classes[class].listed, listed - keep);
         assert_eq!(heap.count(class), listed - keep);
         assert_eq!(heap.classes[class].set_aside, 0);
-        assert_eq!(heap.classes[class].used, used);
+        assert_eq!(heap.classes[class].used, listed);
     }
 }

@@ -54,7 +54,7 @@ impl Heap {
         let blocks = heap
             .classes
             .iter()
-            .map(|class| (class.used - class.set_aside) * class.size as usize);
+            .map(|class| class.used * class.size as usize);
         blocks.sum::<usize>() as u64 + heap.large_in_use
     }
 
@@ -78,10 +78,7 @@ impl Heap {
         // SAFETY: by the caller.
         let heap = unsafe { &*Self::state(heap) };
         (0..CLASSES)
-            .map(|class| {
-                let state = &heap.classes[class];
-                state.used - state.set_aside - heap.count(class)
-            })
+            .map(|class| heap.classes[class].used - heap.count(class))
             .sum()
     }
 
@@ -91,7 +88,7 @@ impl Heap {
         let allocated_large = self.large_bytes.load(Relaxed);
         let mut allocated = allocated_large;
         for (index, class) in self.classes.iter().enumerate() {
-            let mut blocks = class.used - class.set_aside;
+            let mut blocks = class.used;
             let mut allocations = class.allocations;
             if let Some(on_list) = on_list(index) {
                 blocks -= on_list;
