@@ -171,4 +171,4 @@ def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
     screen = Screen([str(COMMAND), "live", str(os.getpid())], tmp_path)
     screen.process.wait()
     screen._read()
-    assert f"process {os.getpid()} is not recorded: start it with nthbyte run" in screen.text
+    assert f"process {os.getpid()} is not recorded: nthbyte attach {os.getpid()} begins that" in screen.text

@@ -93,13 +93,12 @@ pub fn find(path: &Path) -> Result<Family, FamilyError> {
     let mut fresh: HashMap<u32, Vec<(PathBuf, Meta)>> = HashMap::new();
     let mut old: HashSet<u32> = HashSet::new();
     for (pid, path) in candidates(path)? {
-        match Reader::open(&path) {
+        match Reader::describe(&path) {
             Err(error) => family.unreadable.push((path, error)),
-            Ok(reader) => {
-                let meta = reader.meta();
-                if meta.pid == pid && is_of_run(meta, &first) {
+            Ok(meta) => {
+                if meta.pid == pid && is_of_run(&meta, &first) {
                     let recordings = fresh.entry(pid).or_default();
-                    recordings.push((path, meta.clone()));
+                    recordings.push((path, meta));
                 } else {
                     old.insert(meta.pid);
                     family.strangers.push(path);
@@ -186,11 +185,10 @@ fn describe(path: &Path) -> Result<Meta, FamilyError> {
             path: path.to_owned(),
         });
     }
-    let reader = Reader::open(path).map_err(|source| FamilyError::Read {
+    Reader::describe(path).map_err(|source| FamilyError::Read {
         path: path.to_owned(),
         source,
-    })?;
-    Ok(reader.meta().clone())
+    })
 }
 
 /// Checks that no two paths refer to one file.

@@ -100,6 +100,22 @@ impl Reader<File> {
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         Self::from_reader(File::open(path)?)
     }
+
+    /// Reads the description of a profile, and no more of the file than its header.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn describe(path: &Path) -> Result<Meta, ReadError> {
+        let mut file = File::open(path)?;
+        let mut header = Vec::new();
+        file.by_ref().take(20).read_to_end(&mut header)?;
+        if let Some(length) = header.last_chunk().filter(|_| header.len() == 20) {
+            // A wrong length is noticed below.
+            let length = u64::from(u32::from_le_bytes(*length)).min(MAX_META as u64);
+            file.take(length + 4).read_to_end(&mut header)?;
+        }
+        Ok(Reader::from_reader(&header[..])?.meta().clone())
+    }
 }
 
 impl<R: Read> Reader<R> {

@@ -28,12 +28,12 @@ impl Source {
     /// If there is none, and no process to write it.
     pub fn follow(path: &Path, writer: Option<u32>) -> Result<Self> {
         if writer.is_none() {
-            Reader::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+            Reader::describe(path).with_context(|| format!("cannot read {}", path.display()))?;
         }
         let (sender, news) = channel();
         let path = path.to_owned();
         std::thread::spawn(move || {
-            while Reader::open(&path).is_err() {
+            while Reader::describe(&path).is_err() {
                 if writer.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
                     let ended = anyhow::anyhow!(
                         "the program has ended, and there is no profile {}",
@@ -86,10 +86,10 @@ pub fn of_process(pid: &str) -> Result<PathBuf> {
     // A terminal or a pipe would be waited for.
     let files = links.filter(|path| path.is_file());
     let mut profiles =
-        files.filter(|path| Reader::open(path).is_ok_and(|of| of.meta().pid.to_string() == pid));
+        files.filter(|path| Reader::describe(path).is_ok_and(|of| of.pid.to_string() == pid));
     profiles.next().with_context(|| {
         format!(
-            "process {pid} is not recorded: start it with nthbyte run, or see nthbyte check {pid}"
+            "process {pid} is not recorded: nthbyte attach {pid} begins that, in another terminal"
         )
     })
 }

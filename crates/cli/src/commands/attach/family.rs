@@ -36,7 +36,7 @@ impl Family {
         if !descriptor.is_file() {
             return None;
         }
-        let meta = Reader::open(descriptor).ok()?.meta().clone();
+        let meta = Reader::describe(descriptor).ok()?;
         // Its name is one of its own root folder, or of the mounts that this lies in, unless the file was given to it from here.
         let root = fs::read_link(format!("/proc/{pid}/root")).unwrap_or_default();
         let below_root = name.strip_prefix(root).unwrap_or(&name);
@@ -57,7 +57,7 @@ impl Family {
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|end| end == "nthb") && path.is_file())
             .filter_map(|path| {
-                let meta = Reader::open(&path).ok()?.meta().clone();
+                let meta = Reader::describe(&path).ok()?;
                 (meta.run.is_some() && meta.run == self.meta.run).then_some((path, meta))
             })
             .collect();
