@@ -191,12 +191,20 @@ kept = [Broken() for _ in range(100)]
 abort = ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value
 traverse = ctypes.c_void_p.from_address(id(Broken) + 184)
 own = traverse.value
-for broken in (abort, 4096, own):
-    traverse.value = broken
+def look():
     while (why := nthbyte.snapshot(force=True)) == "the one before is not finished":
         time.sleep(0.01)
     assert why is None, why
+for broken in (abort, 4096):
+    traverse.value = broken
+    look()
 traverse.value = own
+# The type of an object.
+word = ctypes.c_void_p.from_address(id(kept[0]) + 8)
+of, word.value = word.value, 4096
+look()
+word.value = of
+look()
 try:
     print(os.waitpid(-1, 0))
 except ChildProcessError:
@@ -208,8 +216,31 @@ def test_what_crashes_a_walk_does_not_reach_the_program(cpython: Interpreter, tm
     done = cpython.nthbyte("run", "--no-holders", "-o", "a.nthb", "-c", CRASHES, folder=tmp_path).ok()
     assert done.out == "no child\n"
     said = [found.why for found in snapshots(tmp_path / "a.nthb") if "not finished" not in found.why]
-    signals = [f"its process was ended by signal {number}" for number in (6, 11)]
+    signals = [f"its process was ended by signal {number}" for number in (6, 11, 11)]
     assert said == [*signals, ""]
+
+
+LOOPS = """
+import ctypes, gc, os, time, nthbyte
+gc.disable()
+class Broken: pass
+kept = [Broken() for _ in range(100)]
+traverse = ctypes.c_void_p.from_address(id(Broken) + 184)
+own = traverse.value
+traverse.value = ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p).value
+assert nthbyte.snapshot(force=True) is None
+traverse.value = own
+nthbyte.stop()
+children = [open(f"/proc/self/task/{task}/children").read() for task in os.listdir("/proc/self/task")]
+print("".join(children).split())
+"""
+
+
+@pytest.mark.slow
+def test_a_walk_that_does_not_end_is_ended(cpython: Interpreter, tmp_path: Path) -> None:
+    done = cpython.nthbyte("run", "--no-holders", "-o", "a.nthb", "-c", LOOPS, folder=tmp_path).ok()
+    assert done.out == "[]\n"
+    assert [found.why for found in snapshots(tmp_path / "a.nthb")] == ["it took too long"]
 
 
 FORKS = """

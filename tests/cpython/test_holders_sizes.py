@@ -219,7 +219,7 @@ def test_the_data_of_arrays_have_holders(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(NUMBERS)
     environment = {"PYTHONPATH": str(REPOSITORY / "build" / "site"), "PATH": os.environ["PATH"]}
     run(
-        [str(NUMPY), "-m", "nthbyte", "run", "--holders", "-o", "a.nthb", "app.py"],
+        [str(NUMPY), "-m", "nthbyte", "run", "--holders", "--every", "64KiB", "-o", "a.nthb", "app.py"],
         tmp_path,
         environment=environment,
     ).ok()
