@@ -184,7 +184,7 @@ pub fn snapshot_that_is_due(gil: &mut Gil) {
         && gil.agent().is_some_and(is_wanted)
     {
         // If there is none, the profile says why.
-        let _ = snapshot(gil, reason, false);
+        let _ = snapshot(gil, reason, due::take_urgency());
     }
 }
 

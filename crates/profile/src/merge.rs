@@ -17,6 +17,7 @@ use crate::event::{
 use crate::format::MAX_EXTENSION;
 use crate::holders::HOLDERS;
 use crate::model::{Lifetime, Profile, SamplingId};
+use crate::pressure::PRESSURE;
 use crate::processes::{self, MAX_BYTES, extension};
 use crate::varint::put;
 use crate::writer::Writer;
@@ -264,6 +265,12 @@ impl<W: Write> File<'_, W> {
             for of_process in &of.activity {
                 self.out.write(&Event::Extension(Extension {
                     kind: activity::ACTIVITY,
+                    bytes: &of_process.encode(process.0),
+                }))?;
+            }
+            for of_process in &of.pressure {
+                self.out.write(&Event::Extension(Extension {
+                    kind: PRESSURE,
                     bytes: &of_process.encode(process.0),
                 }))?;
             }

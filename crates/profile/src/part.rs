@@ -39,6 +39,7 @@ impl Profile {
         let process = &mut self.processes[0];
         process.compositions.retain(|one| is_seen(one.time));
         process.activity.retain(|one| is_seen(one.time));
+        process.pressure.retain(|one| is_seen(one.time));
         process
             .compilations
             .retain(|one| since <= one.start && one.end() <= until);
@@ -47,6 +48,9 @@ impl Profile {
             one.time = shifted(one.time);
         }
         for one in &mut process.activity {
+            one.time = shifted(one.time);
+        }
+        for one in &mut process.pressure {
             one.time = shifted(one.time);
         }
         for one in &mut process.compilations {

@@ -15,6 +15,7 @@ use crate::event::{Memory, Nanos};
 use crate::holders::Snapshot;
 use crate::meta::Meta;
 use crate::missing::Missing;
+use crate::pressure::Pressure;
 use crate::varint::{put, take};
 
 /// Kinds of events about processes. The first two and `LOST` are in merged files only.
@@ -103,6 +104,9 @@ pub struct Process {
     /// How busy it was, at some moments.
     #[serde(skip)]
     pub activity: Vec<Activity>,
+    /// How near it was to a limit of its memory, at the last moments at which it was near.
+    #[serde(skip)]
+    pub pressure: Vec<Pressure>,
     /// What its JIT compiler did, in the order of the ends.
     #[serde(skip)]
     pub compilations: Vec<Compilation>,
@@ -150,6 +154,7 @@ impl Process {
             memory: Vec::new(),
             compositions: Vec::new(),
             activity: Vec::new(),
+            pressure: Vec::new(),
             compilations: Vec::new(),
             snapshots: Vec::new(),
         }

@@ -28,7 +28,7 @@ mod youth;
 pub use aggregate::{Aggregate, ByLifetime};
 pub use diff::Diff;
 pub use estimate::{Estimate, Estimator, Totals};
-pub use explain::Explanation;
+pub use explain::{Explanation, Killed};
 pub use holders::{Holders, HoldersError};
 pub use inclusive::{ByStack, Sparse, Sum};
 pub use leaks::Leaks;

@@ -8,6 +8,7 @@ mod fold;
 mod halves;
 mod held;
 mod holders;
+mod killed;
 mod knowledge;
 mod leaks;
 mod memory;

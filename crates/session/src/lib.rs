@@ -66,6 +66,7 @@
 //! pace/        the period by itself
 //! writer/      the writer thread, the drain, pending samples
 //! output/      the profile's file, with a provisional end        claims          its claim, for launchers in Python
+//! pressure/    how near the process is to a limit of its memory
 //! composition/ what the resident set is made of, at intervals; how busy the process is
 //! native/      native memory: samples, the library's observer, mappings by what is touched, names of libraries
 //! ticks/       time samples, from timers and a signal handler to the file
@@ -101,6 +102,7 @@ mod mark;
 mod missing;
 mod outcome;
 mod output;
+mod pressure;
 mod recording;
 mod registry;
 mod ring;

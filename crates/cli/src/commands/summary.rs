@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use nthbyte_report::{By, Bytes, Sort, Summary, Time};
+use nthbyte_report::{By, Bytes, Killed, Sort, Summary, Time};
 
 use crate::json;
 use crate::output::{self, Output};
@@ -93,7 +93,8 @@ impl Arguments {
             says_damage: true,
             ..Question::about(self.profiles.find()?)
         };
-        let mut prepared = question.prepare()?;
+        let (killed, mut prepared) = question.prepare_after(Killed::of)?;
+        prepared.profile.verdict = killed.map_or_else(Vec::new, |one| one.sentences());
         let by = self.by;
         if prepared.is_of_time && self.sort.is_some() {
             bail!(

@@ -11,6 +11,7 @@ use crate::holders::{HOLDERS, Snapshot};
 use crate::meta::Meta;
 use crate::missing::{MISSING, Missing};
 use crate::model::{Damage, Profile};
+use crate::pressure::{PRESSURE, Pressure};
 use crate::processes::{self, Process, ProcessId, extension};
 use crate::varint::take;
 
@@ -25,6 +26,8 @@ const MAX_COMPOSITIONS: usize = 32 << 20;
 /// The same for events [`HOLDERS`].
 const MAX_SNAPSHOTS: usize = 16 << 20;
 
+/// So many readings of the limits of a process are kept, the last ones.
+const MOST_PRESSURE: usize = 1 << 10;
 /// At most so many pieces of a compiler's work are kept of a process.
 const MOST_COMPILATIONS: usize = 1 << 20;
 
@@ -86,6 +89,7 @@ impl Loader {
             composition::ARENAS => self.arenas(extension.bytes),
             MISSING => self.missing(extension.bytes),
             activity::ACTIVITY => self.activity(extension.bytes),
+            PRESSURE => self.pressure(extension.bytes),
             COMPILATION => self.compilation(extension.bytes),
             HOLDERS => self.snapshot(extension.bytes),
             extension::LOST => self.lost_from_here(extension.bytes),
@@ -169,6 +173,18 @@ impl Loader {
         let (process, mut activity) = Activity::parse(bytes)?;
         activity.time = self.saw(activity.time);
         self.process_of_file(process)?.activity.push(activity);
+        Some(())
+    }
+
+    /// Reads how near the process was to a limit of its memory. The last readings are kept: they say what ended it.
+    fn pressure(&mut self, bytes: &[u8]) -> Option<()> {
+        let (process, mut pressure) = Pressure::parse(bytes)?;
+        pressure.time = self.saw(pressure.time);
+        let kept = &mut self.process_of_file(process)?.pressure;
+        if kept.len() >= MOST_PRESSURE {
+            kept.drain(..MOST_PRESSURE / 2);
+        }
+        kept.push(pressure);
         Some(())
     }
 

@@ -5,6 +5,7 @@
 //! | file | question |
 //! |---|---|
 //! | [`state`] | is the profile whole, and are there more processes? |
+//! | [`killed`] | why was the process killed? |
 //! | [`growth`] | what grows? The verdicts are those of [`crate::leaks`] |
 //! | [`churn`] | who allocates, how much of it dies young, and in which process? |
 //! | [`labels`] | for whom is it: which value of a label? |
@@ -22,6 +23,7 @@ mod churn;
 mod collector;
 mod compiler;
 mod growth;
+mod killed;
 mod labels;
 mod peak;
 mod period;
@@ -45,6 +47,7 @@ use crate::parallel::both;
 use crate::periods;
 use crate::selection::{Moment, peak_of_all};
 use crate::text;
+pub use killed::{Growth, Killed};
 use places::{Places, Ranked};
 pub use render::Style;
 pub use rss::Resident;
@@ -124,6 +127,8 @@ pub struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Topic {
+    /// The process was killed, probably for memory.
+    Killed,
     /// The profile is not whole.
     Incomplete,
     /// There are profiles of more processes.
@@ -159,6 +164,7 @@ impl Topic {
     #[must_use]
     pub const fn heading(self) -> &'static str {
         match self {
+            Self::Killed => "Killed",
             Self::Incomplete | Self::Family | Self::Period => "Profile",
             Self::Leak | Self::MayLeak | Self::NoLeak => "Leak",
             Self::Churn => "Churn",
@@ -175,6 +181,7 @@ impl Topic {
 
 /// The order of answers: the largest first.
 mod weight {
+    pub(super) const KILLED: u32 = 110;
     pub(super) const STATE: u32 = 100;
     pub(super) const NO_SAMPLES: u32 = 90;
     pub(super) const LEAK: u32 = 80;
@@ -230,7 +237,9 @@ impl Explanation {
         let (leaks, facts) = both(leaks, || Facts::of(profile, asked, resident));
         let bytes = facts.aggregate.estimator.bytes(&facts.aggregate.all.all);
         let mut answers = Vec::new();
-        answers.extend(state::incomplete(&facts));
+        let killed = Killed::of(profile);
+        answers.extend(state::killed(&facts, killed.as_ref()));
+        answers.extend(state::incomplete(&facts, killed.as_ref()));
         answers.extend(state::family(&facts));
         answers.extend(growth::answers(&facts, &leaks));
         answers.extend(churn::answer(&facts));

@@ -2,19 +2,43 @@
 
 use nthbyte_profile::event::LostKind;
 
-use super::{Answer, Facts, Topic, weight};
+use super::{Answer, Facts, Killed, Topic, weight};
 use crate::estimate::Estimate;
 use crate::text::{self, Cut};
 
 /// Lost time samples are named if they are more than one in this many.
 pub(super) const FEW: u64 = 100;
 
-/// What is missing in the profile.
-pub(super) fn incomplete(facts: &Facts<'_>) -> Option<Answer> {
+/// Why a process was killed.
+pub(super) fn killed(facts: &Facts<'_>, killed: Option<&Killed>) -> Option<Answer> {
+    let killed = killed?;
+    let mut answer = facts.answer(
+        Topic::Killed,
+        weight::KILLED,
+        &["flamegraph", "--at", "end"],
+    );
+    for sentence in killed.sentences() {
+        answer.say(sentence);
+    }
+    answer.figure("limit", Estimate::exact(killed.most as f64));
+    answer.figure("used", Estimate::exact(killed.used as f64));
+    if let Some(rss) = killed.rss {
+        answer.figure("rss", Estimate::exact(rss as f64));
+    }
+    if let Some(growth) = &killed.growth {
+        answer.figure("grown", growth.bytes);
+        answer.figure("line_bytes", growth.of_place);
+        answer.places.push(growth.place.clone());
+    }
+    Some(answer)
+}
+
+/// What is missing in the profile. `killed` is said already.
+pub(super) fn incomplete(facts: &Facts<'_>, killed: Option<&Killed>) -> Option<Answer> {
     let profile = facts.profile;
     let mut answer = facts.answer(Topic::Incomplete, weight::STATE, &["summary"]);
     let number = profile.processes.len();
-    if !profile.complete {
+    if !profile.complete && (killed.is_none() || number > 1) {
         let broken = profile.processes.iter().filter(|process| !process.complete);
         answer.say(if number > 1 {
             format!(

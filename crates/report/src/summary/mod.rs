@@ -159,6 +159,9 @@ pub struct Summary {
     pub collections: Collections,
     /// Whether the session ended normally.
     pub complete: bool,
+    /// Why a process was killed, in sentences, if that was probably for memory: see [`Profile::verdict`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub killed: Vec<String>,
     /// The agent's remarks.
     pub notes: Vec<String>,
     /// The parts of the file that could not be read.
@@ -352,6 +355,7 @@ impl Summary {
             }),
             collections: collections(profile),
             complete: profile.complete,
+            killed: profile.verdict.clone(),
             notes: profile
                 .before()
                 .into_iter()

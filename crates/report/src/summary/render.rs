@@ -355,7 +355,11 @@ impl Summary {
     /// Warnings and notes on the whole profile.
     fn remarks(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        if !self.complete {
+        if !self.killed.is_empty() {
+            let said = self.killed.join(" ");
+            lines.push(format!("! {}", text::fit(&said, 500, Cut::End)));
+        }
+        if !self.complete && (self.killed.is_empty() || self.processes.len() > 1) {
             lines.push(self.incomplete());
         }
         for damage in &self.damage {

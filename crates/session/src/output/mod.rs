@@ -168,6 +168,13 @@ impl Output {
         self.is_provisional
     }
 
+    /// Has the kernel write to the disk what the file has. Where that fails, nothing is lost but by a machine that stops.
+    pub(crate) fn sync(&mut self) {
+        if let Some(file) = &self.file {
+            let _ = file.sync_data();
+        }
+    }
+
     /// Truncates the file before the provisional end.
     fn take_back(&mut self) -> io::Result<()> {
         if self.is_provisional {

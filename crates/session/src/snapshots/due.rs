@@ -8,7 +8,7 @@
 //! A file then has few snapshots, however long the program runs, and the last one is of a moment near the highest peak.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::time::Duration;
 
 use nthbyte_profile::event::Nanos;
@@ -25,6 +25,7 @@ const HIGHER: f64 = 1.1;
 
 /// The reason of the snapshot that is due, and 1; 0 if none is.
 static DUE: AtomicU8 = AtomicU8::new(0);
+static IS_URGENT: AtomicBool = AtomicBool::new(false);
 /// The moment of the last snapshot that was begun.
 static LAST: AtomicU64 = AtomicU64::new(0);
 /// The moment of the last remark about a peak.
@@ -45,6 +46,18 @@ pub fn take_due() -> Option<Reason> {
     }
     let due = DUE.swap(0, AcqRel);
     Reason::of_number(u64::from(due.checked_sub(1)?))
+}
+
+/// Whether the snapshot that is due is taken whatever it costs, once.
+#[must_use]
+pub fn take_urgency() -> bool {
+    IS_URGENT.swap(false, AcqRel)
+}
+
+/// Says that a snapshot is due, whatever it costs: the process may be killed for memory, and then there is no other.
+pub(crate) fn ask_at_any_cost() {
+    IS_URGENT.store(true, Release);
+    DUE.store(Reason::Peak as u8 + 1, Release);
 }
 
 /// Whether a peak for which no snapshot was taken is worth a remark in the file. One a minute is.
@@ -88,6 +101,7 @@ impl Schedule {
     /// Of a session that begins, in this process.
     pub(crate) fn new() -> Self {
         DUE.store(0, Release);
+        IS_URGENT.store(false, Release);
         LAST.store(0, Release);
         REMARKED.store(0, Release);
         Self::of(INTERVAL.load(Acquire))

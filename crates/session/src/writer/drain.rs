@@ -10,6 +10,7 @@ use nthbyte_profile::activity;
 use nthbyte_profile::composition::{self, encode_arenas};
 use nthbyte_profile::event::{End, Event, Extension, Memory, Nanos, SourceId};
 use nthbyte_profile::holders::HOLDERS;
+use nthbyte_profile::pressure::{Alarm, PRESSURE};
 use nthbyte_profile::{Composition, MISSING, Meta, Missing, extension};
 use rtrb::Consumer;
 
@@ -25,6 +26,7 @@ use crate::missing;
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::pace::Spent;
+use crate::pressure::Watch;
 use crate::ring::Record;
 use crate::snapshots::Flights;
 use crate::snapshots::due::{self, Schedule};
@@ -34,6 +36,9 @@ use crate::snapshots::due::{self, Schedule};
 /// killed before they are one second old.
 const FLUSH_AFTER: Duration = Duration::from_millis(600);
 const FLUSH_AFTER_AT_FIRST: Duration = Duration::from_millis(30);
+
+/// The same while memory is near a limit, because the kernel may kill the process at any moment.
+const FLUSH_WHEN_NEAR: Duration = Duration::from_millis(150);
 
 /// Between two looks at a snapshot that is being taken.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
@@ -58,6 +63,7 @@ pub(crate) struct Drain {
     resident: ResidentSet,
     activity: ActivityMeter,
     composer: Composer,
+    watch: Watch,
     arenas: Arenas,
     snapshots: Flights,
     schedule: Schedule,
@@ -141,6 +147,7 @@ impl Drain {
             resident: ResidentSet::default(),
             activity: ActivityMeter::default(),
             composer: Composer::default(),
+            watch: Watch::default(),
             arenas: Arenas::default(),
             snapshots: Flights::default(),
             schedule: Schedule::new(),
@@ -243,6 +250,7 @@ impl Drain {
             }
             self.record_missing(progress);
             self.record_activity(is_last, progress);
+            self.record_pressure(progress);
             self.record_snapshots(is_last, progress);
             if let Some(rss) = self.resident.last().filter(|_| !is_last) {
                 self.schedule.consider(self.clock.now(), rss);
@@ -264,6 +272,28 @@ impl Drain {
     fn record_activity(&mut self, is_last: bool, progress: &Progress) {
         if let Some(activity) = self.activity.reading(self.clock.now(), is_last) {
             self.write_extension(activity::ACTIVITY, &activity.encode(0), progress);
+        }
+    }
+
+    /// Records how near a limit of memory is. At an alarm, what is recorded goes to the disk: the process may be killed.
+    fn record_pressure(&mut self, progress: &Progress) {
+        if !self.is_on_thread {
+            return;
+        }
+        let resident = self.resident.last().unwrap_or(0);
+        let Some(seen) = self.watch.look(self.clock.now(), resident) else {
+            return;
+        };
+        self.write_extension(PRESSURE, &seen.pressure.encode(0), progress);
+        if seen.pressure.alarm == Alarm::None {
+            return;
+        }
+        if seen.has_room {
+            due::ask_at_any_cost();
+        }
+        self.write_all(progress, Duration::ZERO);
+        if let Sink::Open(writer) = &mut self.sink {
+            writer.get_mut().sync();
         }
     }
 
@@ -344,7 +374,11 @@ impl Drain {
     /// The flush interval: the longest time between a record and the write of its block.
     pub(super) fn flush_interval(&self) -> Duration {
         let age = Duration::from_nanos(self.clock.now().0);
-        (age / 4).clamp(FLUSH_AFTER_AT_FIRST, FLUSH_AFTER)
+        let longest = match self.watch.is_near() {
+            true => FLUSH_WHEN_NEAR,
+            false => FLUSH_AFTER,
+        };
+        (age / 4).clamp(FLUSH_AFTER_AT_FIRST, longest)
     }
 
     /// Ends the current block, so that all data so far is in the file.
