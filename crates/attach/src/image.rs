@@ -6,6 +6,9 @@
 
 use crate::memory::Memory;
 
+/// Where an image says what processor it is for (`e_machine`), and that it is this one.
+const MACHINE: usize = 18;
+const EM_X86_64: [u8; 2] = [62, 0];
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const DT_STRTAB: u64 = 5;
@@ -32,8 +35,8 @@ impl Image {
     /// The image whose first page lies at `base`; `None` if none does, or it exports nothing.
     pub fn at(memory: &Memory, base: u64) -> Option<Self> {
         let head = memory.bytes(base, 64)?;
-        // 64 bits, little-endian.
-        if head[..6] != *b"\x7fELF\x02\x01" {
+        // 64 bits, little-endian. In an emulator, the program's images are for another processor: nothing of them can be called.
+        if head[..6] != *b"\x7fELF\x02\x01" || head[MACHINE..MACHINE + 2] != EM_X86_64 {
             return None;
         }
         let headers = u64::from_le_bytes(head[32..40].try_into().ok()?);
@@ -126,6 +129,22 @@ mod tests {
         let found = image.symbol(&memory, "getpid").unwrap();
         assert_eq!(found, libc::getpid as *const () as u64);
         assert_eq!(image.symbol(&memory, "no_such_function"), None);
+    }
+
+    /// As in an emulator: such a process was ended by what was called in it.
+    #[test]
+    fn an_image_for_another_processor_is_none() {
+        let memory = Memory::open(std::process::id()).unwrap();
+        let maps = mappings(std::process::id()).unwrap();
+        let Some(kernels) = maps.iter().find(|one| one.name == "[vdso]") else {
+            return;
+        };
+        let size = (kernels.end - kernels.start) as usize;
+        let mut copy = memory.bytes(kernels.start, size).unwrap();
+        if Image::at(&memory, copy.as_ptr() as u64).is_some() {
+            copy[MACHINE] = 183;
+            assert!(Image::at(&memory, copy.as_ptr() as u64).is_none());
+        }
     }
 
     #[test]
