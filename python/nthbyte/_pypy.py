@@ -94,6 +94,8 @@ class PyPyAgent(Agent):
         if self._on:
             raise Error("nthbyte is running already; call nthbyte.stop() first")
         self._holders, self._with_keys = config["holders"], not config["no_names"]
+        if self._holders != "never":
+            _load_holders()
         try:
             self._start_hooked(config)
         except _Refused as refusal:
@@ -164,9 +166,8 @@ class PyPyAgent(Agent):
         return int(self._library.snapshot_nanos()) / 1e9
 
     def _snapshot(self, reason: int, whatever: bool) -> str | None:
-        from nthbyte import _pypy_holders
-
-        return _pypy_holders.take(self._library, reason, whatever, self._with_keys)
+        why: str | None = _load_holders().take(self._library, reason, whatever, self._with_keys)
+        return why
 
     def has_profile(self) -> bool:
         """Whether this process has a profile. The child of a fork has none before its first recording."""
@@ -313,9 +314,20 @@ def _allocate(request: int, size: int) -> None:
     else:
         b"x" * size
         if request == _SNAPSHOT:
-            from nthbyte import _pypy_holders
+            _load_holders().go_on()
 
-            _pypy_holders.go_on()
+
+# The module that takes snapshots. It is kept, because the program may end where nothing can be imported.
+_holders_module: Any = None
+
+
+def _load_holders() -> Any:
+    global _holders_module
+    if _holders_module is None:
+        from nthbyte import _pypy_holders
+
+        _holders_module = _pypy_holders
+    return _holders_module
 
 
 def _probe_class(base: type, number: int) -> Any:
