@@ -89,6 +89,27 @@ asked = [ask.delay() for _ in range(int(sys.argv[1]))]
 print(*[one.get(timeout={LIMIT}, interval=0.05) for one in asked])
 """
 
+# Executes cells in a kernel of Jupyter, and prints the number of the process that answered each.
+ASK_KERNEL = f"""
+import os
+import sys
+from jupyter_client import BlockingKernelClient
+
+client = BlockingKernelClient(connection_file=os.path.abspath("kernel.json"))
+client.load_connection_file()
+client.start_channels()
+client.wait_for_ready(timeout={LIMIT})
+for _ in range(int(sys.argv[1])):
+    reply = client.execute_interactive(
+        "from app import answer", user_expressions={{"number": "int(answer())"}}, timeout={LIMIT}
+    )["content"]
+    assert reply["status"] == "ok", reply
+    print(reply["user_expressions"]["number"]["data"]["text/plain"])
+if "end" in sys.argv:
+    client.shutdown()
+client.stop_channels()
+"""
+
 
 def python() -> str:
     """Returns the Python that has the servers."""

@@ -120,22 +120,27 @@ def test_uvicorn(tmp_path: Path) -> None:
     assert "Finished server process" in log_of(tmp_path)
 
 
+def ask_by(script: str, folder: Path, times: int, *words: str) -> Counter[int]:
+    """Lets a script ask so many times; returns which processes have answered, and how often."""
+    done = subprocess.run(
+        [servers.python(), "-c", script, str(times), *words],
+        cwd=folder,
+        env=servers.variables(),
+        capture_output=True,
+        text=True,
+        timeout=servers.LIMIT,
+    )
+    assert done.returncode == 0, done.stderr
+    return Counter(map(int, done.stdout.split()))
+
+
 def test_celery(tmp_path: Path) -> None:
     (tmp_path / "tasks.py").write_text(servers.TASKS)
     words = ["-m", "celery", "-A", "tasks", "worker", "--pool", "prefork", "--concurrency", "2"]
     quiet = ["--loglevel", "WARNING", "--without-gossip", "--without-mingle", "--without-heartbeat"]
 
     def ask(times: int = 10) -> Counter[int]:
-        done = subprocess.run(
-            [servers.python(), "-c", servers.ASK_TASKS, str(times)],
-            cwd=tmp_path,
-            env=servers.variables(),
-            capture_output=True,
-            text=True,
-            timeout=servers.LIMIT,
-        )
-        assert done.returncode == 0, done.stderr
-        return Counter(map(int, done.stdout.split()))
+        return ask_by(servers.ASK_TASKS, tmp_path, times)
 
     with servers.running([*words, *quiet], tmp_path, is_recorded=False) as process:
         ask()
@@ -143,4 +148,23 @@ def test_celery(tmp_path: Path) -> None:
         assert len(numbers) == 3
         answers = attach_while(tmp_path, numbers, ask)
         check(tmp_path, process.pid, numbers, answers)
+    log_of(tmp_path)
+
+
+def test_a_kernel_of_jupyter(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(servers.APP)
+    words = ["-m", "ipykernel_launcher", "-f", str(tmp_path / "kernel.json")]
+    with servers.running(words, tmp_path, is_recorded=False) as process:
+        servers.wait(process, "the kernel's file", (tmp_path / "kernel.json").exists)
+
+        def ask(times: int = 5) -> Counter[int]:
+            return ask_by(servers.ASK_KERNEL, tmp_path, times)
+
+        ask()
+        numbers = processes(process.pid)
+        answers = attach_while(tmp_path, numbers, ask)
+        check(tmp_path, process.pid, numbers, answers)
+        ask_by(servers.ASK_KERNEL, tmp_path, 1, "end")
+        process.wait(servers.LIMIT)
+    assert process.returncode == 0
     log_of(tmp_path)
