@@ -156,15 +156,19 @@ def say(text: str) -> None:
     if sys.__stderr__ is None:
         return
     pipe = {_signal.SIGPIPE}
-    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, pipe)
-    was_raised = pipe <= _signal.sigpending()
+    blocked = pipe - _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
     try:
-        sys.__stderr__.write(f"nthbyte: {text}\n")
-        sys.__stderr__.flush()
-    except (OSError, ValueError):
-        # The program has closed stderr.
-        pass
+        # It runs handlers of signals that have come, which may raise.
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, pipe)
+        was_raised = pipe <= _signal.sigpending()
+        try:
+            sys.__stderr__.write(f"nthbyte: {text}\n")
+            sys.__stderr__.flush()
+        except (OSError, ValueError):
+            # The program has closed stderr.
+            pass
+        finally:
+            if not was_raised and pipe <= _signal.sigpending():
+                _signal.sigwait(pipe)
     finally:
-        if not was_raised and pipe <= _signal.sigpending():
-            _signal.sigwait(pipe)
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+        _signal.pthread_sigmask(_signal.SIG_UNBLOCK, blocked)

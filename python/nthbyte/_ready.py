@@ -128,8 +128,10 @@ def _after_fork_in_child() -> None:
 
 def _on_signal(signal: int, frame: Any) -> None:
     """Answers what has come. Other signals wait meanwhile, so that no handler of the program raises in the middle."""
-    blocked = _SIGNALS - _signal.pthread_sigmask(_signal.SIG_BLOCK, _SIGNALS)
+    blocked = _SIGNALS - _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
     try:
+        # It runs handlers of signals that have come, which may raise.
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, blocked)
         _answer_all()
     finally:
         _signal.pthread_sigmask(_signal.SIG_UNBLOCK, blocked)

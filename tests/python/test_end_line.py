@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import _signal
 import re
 import shlex
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
 
+from nthbyte import _ready
 from nthbyte._agent import Result
-from nthbyte._end_line import EndLine
+from nthbyte._end_line import EndLine, say
 
 
 def line(path: Path, samples: int, time_samples: int = 0) -> str:
@@ -36,3 +39,23 @@ def test_one_sample_is_no_plural(samples: int, said: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(("samples", "said"), [(1, "1 time sample"), (1234, "1,234 time samples")])
 def test_time_samples_are_counted_too(samples: int, said: str, tmp_path: Path) -> None:
     assert re.match(f"0 samples, {said}[,;] ", line(tmp_path / "app.nthb", 0, samples))
+
+
+@pytest.mark.parametrize("call", [lambda: say(""), lambda: _ready._on_signal(0, None)], ids=["say", "ready"])
+def test_a_handler_that_raises_while_signals_are_blocked_leaves_none_blocked(
+    call: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = _signal.pthread_sigmask
+
+    def raising(how: int, signals: Collection[int]) -> object:
+        """What the function does if a handler raises that it runs when it has changed the mask."""
+        before = change(how, signals)
+        if how == _signal.SIG_BLOCK and signals:
+            raise LookupError
+        return before
+
+    monkeypatch.setattr("_signal.pthread_sigmask", raising)
+    before = change(_signal.SIG_BLOCK, ())
+    with pytest.raises(LookupError):
+        call()
+    assert change(_signal.SIG_BLOCK, ()) == before

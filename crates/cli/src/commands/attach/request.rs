@@ -77,10 +77,11 @@ def run():
         return f'!it cannot import nthbyte: {{error}}'
     return answer({request})
 from _signal import SIG_BLOCK, SIG_UNBLOCK, pthread_sigmask
-signals = {{{SIGNALS}}}
-signals -= pthread_sigmask(SIG_BLOCK, signals)
+signals = {{{SIGNALS}}} - pthread_sigmask(SIG_BLOCK, ())
+result = '!it was interrupted by a signal while it began: try again'
 try:
-    result = '!it was interrupted by a signal while it began: try again'
+    # It runs handlers of signals that have come, which may raise.
+    pthread_sigmask(SIG_BLOCK, signals)
     result = run()
 finally:
     pthread_sigmask(SIG_UNBLOCK, signals)
