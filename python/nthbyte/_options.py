@@ -319,8 +319,8 @@ OPTIONS = (
     Option(
         "holders",
         "look at who holds what is alive, in a copy of the process: at the end, at new peaks of memory and at "
-        "nthbyte.snapshot(). It is done where 1 % of the program's CPU time pays for it, or 20 ms at the end; "
-        "--holders does it whatever it costs, and --no-holders never",
+        "nthbyte.snapshot(). It is done where 1 % of the program's CPU time pays for it, at the end also where it "
+        "takes a 500th of the time, up to 20 ms; --holders does it whatever it costs, and --no-holders never",
         check=_switch("--holders"),
         has_opposite=True,
     ),

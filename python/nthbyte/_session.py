@@ -96,8 +96,8 @@ def start(
         CPython only.
     huge_pages: memory pages of the object heap: ``"thp"``, ``"hugetlb"`` or ``"off"``. CPython only.
     holders: whether to look at who holds what is alive, in a copy of the process, when the recording ends, at new peaks
-        of memory, and at :func:`snapshot`. By default it is done where 1 % of the program's CPU time pays for it, or
-        20 ms at the end.
+        of memory, and at :func:`snapshot`. By default it is done where 1 % of the program's CPU time pays for it;
+        at the end also where it takes a 500th of the time, up to 20 ms.
     names: whether what ``holders`` records has the keys of dictionaries, which are the program's data.
     snapshot: look at who holds what every so many seconds, too; or whenever a signal comes, as ``"USR2"``.
         CPython only.

@@ -109,6 +109,10 @@ def test_the_native_library_is_mapped_in_small_pieces(cpython: Interpreter, tmp_
 # Functions of nthbyte that code in the section `nthbyte_hot` calls, but rarely: at the first use of something, when
 # memory is taken from the system or given back to it, in other interpreters, or after a fork.
 RARELY_CALLED = {
+    "nthbyte_cpython::labels::tasks::Seen::find",
+    "nthbyte_cpython::labels::tasks::objects::push_characters",
+    "nthbyte_cpython::labels::tasks::objects::push_type_name",
+    "nthbyte_cpython::labels::tasks::without_gil",
     "nthbyte_cpython::patches::unlocked::is_of_this_thread",
     "nthbyte_cpython::sampling::codes::Codes::define",
     "nthbyte_cpython::sampling::tracker::Profile::begin_in_child",

@@ -23,6 +23,7 @@ struct interface {
     void (*connect)(const struct settings *);
     void (*set_period)(uint64_t);
     void (*disconnect)(void);
+    void (*each_block)(void *, void (*)(void *, uintptr_t, uint64_t));
     uint32_t *(*busy)(void);
 };
 
@@ -51,7 +52,7 @@ static _Bool unmap(uintptr_t start, size_t size) { (void)start; (void)size; retu
 
 __attribute__((unused)) static struct interface *connect_to(struct interface *interface, uint64_t period)
 {
-    CHECK(interface && interface->version == 5);
+    CHECK(interface && interface->version == 6);
     CHECK(interface->attach());
     struct settings settings = {.period = period, .seed = 7, .sampled = sampled, .freed = freed, .look = look,
                                 .unmap = unmap};

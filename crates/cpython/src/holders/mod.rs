@@ -99,7 +99,7 @@ unsafe fn try_to_take(gil: &Gil, asked: &Asked<'_>) -> Result<(), String> {
     };
     if asked.settings != Holders::Always {
         let nanos = blocks * NANOS_A_BLOCK + NANOS_BESIDES;
-        cost::affords(Duration::from_nanos(nanos), asked.reason)?;
+        cost::affords(Duration::from_nanos(nanos), asked.reason, asked.time)?;
     }
     let needed = blocks * BYTES_A_BLOCK + BYTES_BESIDES + in_use / COPIED;
     room::has(needed)?;

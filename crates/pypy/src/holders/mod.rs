@@ -73,7 +73,7 @@ pub struct Asked {
 pub fn take(asked: Asked, with_lock: impl FnOnce(&mut dyn FnMut()) -> bool) -> Result<(), String> {
     let nanos = asked.bytes * NANOS_A_BYTE + NANOS_BESIDES;
     if !asked.whatever {
-        cost::affords(Duration::from_nanos(nanos), asked.reason)?;
+        cost::affords(Duration::from_nanos(nanos), asked.reason, asked.time)?;
     }
     room::has(asked.bytes / 2 * BYTES_FOR_TWO + BYTES_BESIDES)?;
     let seal = Seal::prepare()?;

@@ -3,30 +3,33 @@
 use std::time::Duration;
 
 use nthbyte_host::clock;
+use nthbyte_profile::event::Nanos;
 use nthbyte_profile::holders::Reason;
 
 use super::spent;
 
 /// The part of the program's processor time that all snapshots together may take.
 const PART: f64 = 0.01;
-/// What they may take together by the end, however short the program is: a service that mostly waits, or a script, has a
-/// snapshot of its end then.
-const AT_END: Duration = Duration::from_millis(20);
+/// The part of the recording's time that they may take together by its end, if that is more, and the most that this may be: so
+/// a service that mostly waits has a snapshot of its end, and a script that ends at once pays nothing.
+const PART_OF_TIME: u64 = 500;
+const MOST_OF_TIME: Duration = Duration::from_millis(20);
 
-/// Whether the program has used enough processor time for a snapshot that takes so much: before its end, for the snapshot of
-/// the end, too.
+/// Whether the program has used enough processor time for a snapshot that takes so much at this time of the recording: before
+/// its end, for the snapshot of the end, too.
 ///
 /// # Errors
 /// One clause that says what is missing.
-pub fn affords(cost: Duration, reason: Reason) -> Result<(), String> {
+pub fn affords(cost: Duration, reason: Reason, time: Nanos) -> Result<(), String> {
     let used = clock::read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0);
-    judge(used, spent().0, cost.as_nanos() as u64, reason)
+    judge(used, time.0, spent().0, cost.as_nanos() as u64, reason)
 }
 
-fn judge(used: u64, spent: u64, cost: u64, reason: Reason) -> Result<(), String> {
+fn judge(used: u64, time: u64, spent: u64, cost: u64, reason: Reason) -> Result<(), String> {
     let part = (used as f64 * PART) as u64;
+    let of_time = (time / PART_OF_TIME).min(MOST_OF_TIME.as_nanos() as u64);
     let (allowed, cost) = match reason {
-        Reason::End => (part.max(AT_END.as_nanos() as u64), cost),
+        Reason::End => (part.max(of_time), cost),
         _ => (part, 2 * cost),
     };
     let total = spent.saturating_add(cost);
@@ -38,7 +41,7 @@ fn judge(used: u64, spent: u64, cost: u64, reason: Reason) -> Result<(), String>
         total.div_ceil(1_000_000),
         match allowed == part {
             true => "1 % of what the program has used",
-            false => "what a short program may spend on it",
+            false => "what a program that mostly waits may spend on it",
         },
         allowed / 1_000_000,
     ))
@@ -52,29 +55,34 @@ mod tests {
     const SECOND: u64 = 1000 * MILLI;
 
     #[test]
-    fn a_short_program_has_a_snapshot_of_its_end_and_no_other() {
-        assert_eq!(judge(SECOND / 5, 0, 15 * MILLI, Reason::End), Ok(()));
-        assert!(judge(SECOND / 5, 0, 15 * MILLI, Reason::Peak).is_err());
-        let too_large = judge(SECOND / 5, 0, 21 * MILLI, Reason::End).unwrap_err();
-        assert!(too_large.ends_with("what a short program may spend on it is 20 ms"));
+    fn a_program_that_waits_has_a_snapshot_of_its_end_and_no_other() {
+        let judge_after = |time, spent, cost, reason| judge(SECOND / 5, time, spent, cost, reason);
+        let minute = 60 * SECOND;
+        assert_eq!(judge_after(minute, 0, 15 * MILLI, Reason::End), Ok(()));
+        assert!(judge_after(minute, 0, 15 * MILLI, Reason::Peak).is_err());
+        let too_large = judge_after(minute, 0, 21 * MILLI, Reason::End).unwrap_err();
+        assert!(too_large.ends_with("what a program that mostly waits may spend on it is 20 ms"));
         // What was spent before counts.
-        assert!(judge(SECOND, 10 * MILLI, 15 * MILLI, Reason::End).is_err());
+        assert!(judge_after(minute, 10 * MILLI, 15 * MILLI, Reason::End).is_err());
+        // A script has not waited for long.
+        assert_eq!(judge_after(2 * SECOND, 0, 4 * MILLI, Reason::End), Ok(()));
+        assert!(judge_after(SECOND, 0, 4 * MILLI, Reason::End).is_err());
     }
 
     #[test]
     fn all_together_stay_below_one_percent() {
         assert_eq!(
-            judge(60 * SECOND, 300 * MILLI, 150 * MILLI, Reason::Peak),
+            judge(60 * SECOND, 0, 300 * MILLI, 150 * MILLI, Reason::Peak),
             Ok(())
         );
         // The one of the end could not be paid for any more.
-        let refused = judge(60 * SECOND, 300 * MILLI, 151 * MILLI, Reason::Peak).unwrap_err();
+        let refused = judge(60 * SECOND, 0, 300 * MILLI, 151 * MILLI, Reason::Peak).unwrap_err();
         assert_eq!(
             refused,
             "it would take about 602 ms of processor time, and 1 % of what the program has used is 600 ms"
         );
         assert_eq!(
-            judge(60 * SECOND, 300 * MILLI, 300 * MILLI, Reason::End),
+            judge(60 * SECOND, 0, 300 * MILLI, 300 * MILLI, Reason::End),
             Ok(())
         );
     }

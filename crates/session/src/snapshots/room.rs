@@ -68,8 +68,9 @@ fn left_below(top: &Path, path: &str) -> Option<u64> {
     let mut least = None;
     for _ in 0..MOST_LEVELS {
         for [limit, used] in FILES {
-            let limit = number(folder.join(limit)).filter(|&limit| limit < UNLIMITED);
-            if let (Some(limit), Some(used)) = (limit, number(folder.join(used))) {
+            if let Some(limit) = number(folder.join(limit)).filter(|&limit| limit < UNLIMITED)
+                && let Some(used) = number(folder.join(used))
+            {
                 let left = limit.saturating_sub(used);
                 least = Some(least.map_or(left, |least: u64| least.min(left)));
             }

@@ -40,6 +40,10 @@ const FLUSH_AFTER_AT_FIRST: Duration = Duration::from_millis(30);
 /// The same while memory is near a limit, because the kernel may kill the process at any moment.
 const FLUSH_WHEN_NEAR: Duration = Duration::from_millis(150);
 
+/// In its first second, a process that has less than 64 MiB is not watched: most that end so soon need no limit.
+const UNWATCHED: Nanos = Nanos(1_000_000_000);
+const SMALL: u64 = 64 << 20;
+
 /// Between two looks at a snapshot that is being taken.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
@@ -280,8 +284,11 @@ impl Drain {
         if !self.is_on_thread {
             return;
         }
-        let resident = self.resident.last().unwrap_or(0);
-        let Some(seen) = self.watch.look(self.clock.now(), resident) else {
+        let (now, resident) = (self.clock.now(), self.resident.last().unwrap_or(0));
+        if now < UNWATCHED && resident < SMALL {
+            return;
+        }
+        let Some(seen) = self.watch.look(now, resident) else {
             return;
         };
         self.write_extension(PRESSURE, &seen.pressure.encode(0), progress);

@@ -147,6 +147,7 @@ impl Found {
 }
 
 #[inline]
+#[unsafe(link_section = "nthbyte_hot")]
 fn task_of_loop(words: &impl Words, layout: &Layout, of: usize, tasks: usize) -> Option<usize> {
     if of == 0 {
         return None;

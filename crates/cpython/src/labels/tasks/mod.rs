@@ -162,6 +162,7 @@ fn without_gil(found: &Found, layout: &Layout, state: usize) -> Option<u32> {
 }
 
 /// The labels of a task below others, and then those of a set, which count for more. `None` if there is no room to record them.
+#[unsafe(link_section = "nthbyte_hot")]
 pub fn recorded_below(
     number: u32,
     mut id: LabelSetId,

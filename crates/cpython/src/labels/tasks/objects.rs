@@ -22,19 +22,23 @@ pub fn has_name(words: &impl Words, layout: &Layout, class: usize, name: &[u8]) 
 }
 
 /// Whether an object is of the type with this name, or of a type that is derived from it.
+#[inline(always)]
 pub fn is_instance(words: &impl Words, layout: &Layout, object: usize, name: &[u8]) -> bool {
-    let search = || {
-        let mut class = type_of(words, object)?;
-        for _ in 0..MOST_BASES {
-            if has_name(words, layout, class, name)? {
-                return Some(());
-            }
-            // `PyTypeObject.tp_base` is the word before `tp_dict`.
-            class = words.word(class.checked_add(layout.type_dict - 8)?)?;
+    object != 0 && find_base(words, layout, object, name).is_some()
+}
+
+/// Finds the type with this name among an object's type and those that it is derived from.
+#[unsafe(link_section = "nthbyte_hot")]
+fn find_base(words: &impl Words, layout: &Layout, object: usize, name: &[u8]) -> Option<usize> {
+    let mut class = type_of(words, object)?;
+    for _ in 0..MOST_BASES {
+        if has_name(words, layout, class, name)? {
+            return Some(class);
         }
-        None
-    };
-    object != 0 && search().is_some()
+        // `PyTypeObject.tp_base` is the word before `tp_dict`.
+        class = words.word(class.checked_add(layout.type_dict - 8)?)?;
+    }
+    None
 }
 
 fn is_there(words: &impl Words, address: usize, known: &[u8]) -> Option<bool> {
@@ -74,6 +78,7 @@ pub fn entries(
 }
 
 /// The value of a key of a dictionary, which is this text.
+#[unsafe(link_section = "nthbyte_hot")]
 pub fn value_of(
     words: &impl Words,
     layout: &Layout,
@@ -90,12 +95,14 @@ pub fn value_of(
 }
 
 /// Whether an object is a `str`, and no instance of a derived class.
+#[unsafe(link_section = "nthbyte_hot")]
 pub fn is_str(words: &impl Words, layout: &Layout, object: usize) -> Option<bool> {
     has_name(words, layout, type_of(words, object)?, b"str\0")
 }
 
 /// Adds the text of a `str`. `None` if it has an unknown form.
 #[inline]
+#[unsafe(link_section = "nthbyte_hot")]
 pub fn push_text(words: &impl Words, layout: &Layout, of: usize, to: &mut Text) -> Option<()> {
     let length = words.word(of.checked_add(layout.str_length)?)?;
     let state = words.word(of.checked_add(layout.str_state & !7)?)?;
