@@ -8,7 +8,7 @@
 
 /// What a list retains, in bytes: at first, and at most.
 const MIN_BYTES: usize = 8 << 10;
-pub const MAX_BYTES: usize = 128 << 10;
+pub const MAX_BYTES: usize = 256 << 10;
 
 /// The waves of a class. All numbers but `retained_bytes` are of blocks.
 pub struct Wave {
