@@ -66,7 +66,7 @@
 //! pace/        the period by itself
 //! writer/      the writer thread, the drain, pending samples
 //! output/      the profile's file, with a provisional end        claims          its claim, for launchers in Python
-//! pressure/    how near the process is to a limit of its memory
+//! pressure/    how near the process is to a limit of its memory  groups        the control groups that limit it
 //! composition/ what the resident set is made of, at intervals; how busy the process is
 //! native/      native memory: samples, the library's observer, mappings by what is touched, names of libraries
 //! ticks/       time samples, from timers and a signal handler to the file
@@ -93,6 +93,7 @@ mod clock;
 mod contract;
 mod fork;
 mod fork_state;
+mod groups;
 mod guard;
 mod hosted;
 mod keeper;
