@@ -177,8 +177,6 @@ pub struct Damage {
 /// A whole profile.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// Sentences about the whole that a report has found, for the heads of others: why a process was killed. Not in the file.
-    pub verdict: Vec<String>,
     /// The session's description. Its notes also name the data that was left out because this
     /// version does not know it.
     pub meta: Meta,
@@ -253,7 +251,6 @@ impl Profile {
             meta: Meta::default(),
             sources,
             samplings: Vec::new(),
-            verdict: Vec::new(),
             label_sets: vec![LabelSet::default()],
             functions: Vec::new(),
             frames: Vec::new(),

@@ -91,11 +91,10 @@ fn it_says_when_how_near_and_who() {
         assert!(sentences.contains(part), "{sentences}");
     }
     // The summary says the same, in place of what it says of other profiles without an end.
-    let mut profile = profile;
-    profile.verdict = Killed::of(&profile).expect("a verdict").sentences();
     let everything = Selected::everything();
-    let text =
-        Summary::first_rows(&profile, By::Function, everything, Sort::Own, 10).render::<Bytes>(600);
+    let mut summary = Summary::first_rows(&profile, By::Function, everything, Sort::Own, 10);
+    summary.killed = Killed::of(&profile).expect("a verdict").sentences();
+    let text = summary.render::<Bytes>(600);
     assert!(text.contains(expected[0]), "{text}");
     assert!(!text.contains("or is still running"), "{text}");
 }

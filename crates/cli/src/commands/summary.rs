@@ -94,7 +94,7 @@ impl Arguments {
             ..Question::about(self.profiles.find()?)
         };
         let (killed, mut prepared) = question.prepare_after(Killed::of)?;
-        prepared.profile.verdict = killed.map_or_else(Vec::new, |one| one.sentences());
+        let killed = killed.map_or_else(Vec::new, |one| one.sentences());
         let by = self.by;
         if prepared.is_of_time && self.sort.is_some() {
             bail!(
@@ -132,10 +132,12 @@ impl Arguments {
             return Summary::with_json(profile, by, prepared.selected, order, |json| {
                 drop(working);
                 check(json.summary())?;
+                json.summary_mut().killed = killed;
                 Output::Standard.write(|out| json::write(out, json))
             });
         }
-        let summary = Summary::first_rows(profile, by, prepared.selected, sort, most);
+        let mut summary = Summary::first_rows(profile, by, prepared.selected, sort, most);
+        summary.killed = killed;
         drop(working);
         check(&summary)?;
         Output::Standard.write(|out| {

@@ -159,7 +159,8 @@ pub struct Summary {
     pub collections: Collections,
     /// Whether the session ended normally.
     pub complete: bool,
-    /// Why a process was killed, in sentences, if that was probably for memory: see [`Profile::verdict`].
+    /// Why a process was killed, in sentences, if that was probably for memory ([`Killed`](crate::Killed)). Who asks for a
+    /// summary fills it in: it is found in the whole profile.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub killed: Vec<String>,
     /// The agent's remarks.
@@ -219,6 +220,11 @@ impl Json<'_> {
     #[must_use]
     pub fn summary(&self) -> &Summary {
         &self.summary
+    }
+
+    /// The same, to fill in what others know.
+    pub fn summary_mut(&mut self) -> &mut Summary {
+        &mut self.summary
     }
 }
 
@@ -355,7 +361,7 @@ impl Summary {
             }),
             collections: collections(profile),
             complete: profile.complete,
-            killed: profile.verdict.clone(),
+            killed: Vec::new(),
             notes: profile
                 .before()
                 .into_iter()
@@ -389,11 +395,11 @@ impl Summary {
         by: By,
         selection: Selected,
         order: (Sort, usize),
-        write: impl FnOnce(&Json<'_>) -> R,
+        write: impl FnOnce(&mut Json<'_>) -> R,
     ) -> R {
         Self::with_rows(profile, by, selection, order, |summary, rows| {
             let rows = OneByOne(RefCell::new(rows));
-            write(&Json { summary, rows })
+            write(&mut Json { summary, rows })
         })
     }
 
