@@ -63,9 +63,14 @@ class Program:
 
     @property
     def default_output(self) -> str:
-        """The profile's file name by default. Bytes of the program's name that are not UTF-8 are ``_``."""
-        name = "".join("_" if "\ud800" <= sign <= "\udfff" else sign for sign in self.name)
-        return f"nthbyte-{name}.{os.getpid()}.nthb"
+        """The profile's file name by default."""
+        return default_output(self.name)
+
+
+def default_output(name: str) -> str:
+    """Returns the file name of a profile of a program by default. Bytes of its name that are not UTF-8 are ``_``."""
+    name = "".join("_" if "\ud800" <= sign <= "\udfff" else sign for sign in name)
+    return f"nthbyte-{name}.{os.getpid()}.nthb"
 
 
 _BY_FLAG = {flag: option for option in OPTIONS for flag in option.flags}

@@ -11,9 +11,10 @@ import sys
 
 from nthbyte import _family
 from nthbyte._agent import Error, restart_tracemalloc, stop_tracemalloc
+from nthbyte._command_line import default_output
 from nthbyte._end_line import say
 from nthbyte._options import OPTIONS, Option
-from nthbyte._run import record, record_by_schedule
+from nthbyte._run import record
 from nthbyte._session import configure, is_running, leave_children_alone
 
 TYPE_CHECKING = False
@@ -81,7 +82,7 @@ def _record(words: list[str], options: dict[str, Any]) -> None:
     except OSError as error:
         raise Error(f"there is no working folder ({error.strerror})") from None
     name, command = _program(words)
-    output = _output(options.pop("output"), f"nthbyte-{name}.{os.getpid()}.nthb")
+    output = _output(options.pop("output"), default_output(name))
     is_quiet = options.pop("quiet")
     with_children = options.pop("children")
     schedule = {name: options.pop(name) for name in ("start_after", "for", "signal")}
@@ -94,10 +95,7 @@ def _record(words: list[str], options: dict[str, Any]) -> None:
         os.environ.pop(VARIABLE, None)
         leave_children_alone()
     try:
-        if any(value is not None for value in schedule.values()):
-            record_by_schedule(config, options["force"], is_quiet, with_children, schedule)
-        else:
-            record(config, options["force"], is_quiet, with_children)
+        record(config, options["force"], is_quiet, with_children, schedule)
     finally:
         restart_tracemalloc(limit)
 
@@ -122,15 +120,8 @@ def _program(words: list[str]) -> tuple[str, list[str]]:
         arguments = words or [""]
     first, rest = arguments[0], arguments[1:]
     if first not in ("-c", "-m"):
-        name = os.path.splitext(os.path.basename(first))[0]
-        return _as_file_name(name), arguments
+        return os.path.splitext(os.path.basename(first))[0] or "python", arguments
     # The code or the module follows the interpreter's own options: -m name, or -mname.
     word = words[max(len(words) - len(arguments), 0)]
     target = word.partition(first[1])[2] if word.startswith("-") else word
-    name = "code" if first == "-c" else target
-    return _as_file_name(name), [first, target, *rest]
-
-
-def _as_file_name(name: str) -> str:
-    """Bytes that are not UTF-8 are ``_``, as for `nthbyte run`."""
-    return "".join("_" if "\ud800" <= sign <= "\udfff" else sign for sign in name) or "python"
+    return "code" if first == "-c" else target or "python", [first, target, *rest]

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from nthbyte._pypy import _Library
 
 # The numbers of docs/format.md, "Holders".
-END, CALL, SIGNAL = 0, 2, 3
 _OBJECT, _MODULE, _CLASS, _FUNCTION, _FRAME, _GENERATOR, _THREAD = range(7)
 _UNKNOWN, _ATTRIBUTE, _KEY, _ELEMENT, _LOCAL, _CLOSURE, _DICTIONARY, _, _CALL, _KEY_ITSELF = range(10)
 

@@ -76,10 +76,8 @@ def start(words: list[str]) -> Running:
             from nthbyte._ready import ready
 
             ready()
-        elif any(value is not None for value in schedule.values()):
-            record_by_schedule(config, options["force"], is_quiet, with_children, schedule)
         else:
-            record(config, options["force"], is_quiet, with_children)
+            record(config, options["force"], is_quiet, with_children, schedule)
     except Error as error:
         fail(str(error), 1)
     restart_tracemalloc(limit)
@@ -96,7 +94,17 @@ def _refuse_with_ready(options: dict[str, Any]) -> None:
             fail(f"--ready and {option.flag} exclude each other: give {option.flag} to nthbyte attach", 2)
 
 
-def record(config: Config, force: bool, is_quiet: bool, with_children: bool) -> None:
+def record(
+    config: Config, force: bool, is_quiet: bool, with_children: bool, schedule: dict[str, Any]
+) -> None:
+    """Starts a session that lasts until the program ends, or as ``schedule`` says."""
+    if any(value is not None for value in schedule.values()):
+        _begin_by_schedule(config, force, is_quiet, with_children, schedule)
+    else:
+        _begin(config, force, is_quiet, with_children)
+
+
+def _begin(config: Config, force: bool, is_quiet: bool, with_children: bool) -> None:
     """Starts a session that lasts until the program ends."""
     from nthbyte._command_line import renamed
 
@@ -134,7 +142,7 @@ def _drop_future() -> None:
     del sys.modules["__future__"]
 
 
-def record_by_schedule(
+def _begin_by_schedule(
     config: Config, force: bool, is_quiet: bool, with_children: bool, schedule: dict[str, Any]
 ) -> None:
     """Starts a session later, or one that ends before the program, but installs the heap now."""
