@@ -15,8 +15,51 @@ READER = REPOSITORY / "crates/profile/tests/read_format.py"
 # How a path names a reference, by its number in the file; None is left out.
 LINKS = ("?", ".{}", "[{}]", "[{}]", "local {}", "closure {}", None, "class", None, "key")
 
+# Parts of programs that hold texts made by ``text(size, number)``: a linked list and a set; a suspended generator and
+# the dictionary of an instance.
+LINKED = """
+class Node:
+    def __init__(self, next, value):
+        self.next, self.value = next, value
+head = None
+for i in range(3000): head = Node(head, text(160, i))
+
+names = {text(480, i) for i in range(1000)}
+"""
+SUSPENDED = """
+def numbers():
+    buffer = [text(480, i) for i in range(1000)]
+    yield 1
+    print(len(buffer))
+generator = numbers()
+next(generator)
+
+class Config: pass
+config = Config()
+config.__dict__["rows"] = tuple([text(480, i) for i in range(1000)])
+"""
+
+# Takes as many snapshots as the program is told, while threads run ``work``, and others begin and end.
+SNAPSHOTS_BETWEEN_THREADS = """
+def begin():
+    while not stop:
+        brief = threading.Thread(target=lambda: [object() for _ in range(1000)])
+        brief.start()
+        brief.join()
+
+threads = [threading.Thread(target=work, args=(number,)) for number in range(7)] + [threading.Thread(target=begin)]
+for thread in threads: thread.start()
+for _ in range(int(sys.argv[1])):
+    while (why := nthbyte.snapshot(force=True)) == "the one before is not finished":
+        time.sleep(0.01)
+    assert why is None, why
+stop = True
+for thread in threads: thread.join()
+"""
+
 # What the program below holds, in bytes of its texts, by who holds it.
-SERVICE = """
+SERVICE = (
+    """
 import asyncio, collections, functools, gc, logging, threading, weakref, nthbyte
 
 def text(size, i):
@@ -77,25 +120,10 @@ for i in range(300):
     try: risky(i)
     except ValueError as error: errors.append(error)
 
-class Node:
-    def __init__(self, next, value):
-        self.next, self.value = next, value
-head = None
-for i in range(3000): head = Node(head, text(160, i))
-
-names = {text(480, i) for i in range(1000)}
-
-def numbers():
-    buffer = [text(480, i) for i in range(1000)]
-    yield 1
-    print(len(buffer))
-generator = numbers()
-next(generator)
-
-class Config: pass
-config = Config()
-config.__dict__["rows"] = tuple([text(480, i) for i in range(1000)])
-
+"""
+    + LINKED
+    + SUSPENDED
+    + """
 def thread():
     scratch = [text(480, i) for i in range(1000)]
     ready.set()
@@ -143,6 +171,7 @@ async def main():
 asyncio.run(main())
 go.set()
 """
+)
 
 
 class Snapshot:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import IS_ALL, Interpreter, report
-from held import SERVICE, snapshots
+from held import SERVICE, SNAPSHOTS_BETWEEN_THREADS, snapshots
 
 # The least and the most that each holds, in KiB: its texts, and what lies around them. Drawn blocks say it to a tenth.
 HELD = {
@@ -243,7 +243,8 @@ def test_a_walk_that_does_not_end_is_ended(cpython: Interpreter, tmp_path: Path)
     assert [found.why for found in snapshots(tmp_path / "a.nthb")] == ["it took too long"]
 
 
-FORKS = """
+FORKS = (
+    """
 import os, random, signal, sys, threading, time, nthbyte
 ended, waited = [], []
 signal.signal(signal.SIGCHLD, lambda *_: ended.append(1))
@@ -259,20 +260,9 @@ def work(number):
                 os._exit(0)
             waited.append(os.waitpid(child, 0)[0] == child)
 
-def begin():
-    while not stop:
-        brief = threading.Thread(target=lambda: [object() for _ in range(1000)])
-        brief.start()
-        brief.join()
-
-threads = [threading.Thread(target=work, args=(number,)) for number in range(7)] + [threading.Thread(target=begin)]
-for thread in threads: thread.start()
-for _ in range(int(sys.argv[1])):
-    while (why := nthbyte.snapshot(force=True)) == "the one before is not finished":
-        time.sleep(0.01)
-    assert why is None, why
-stop = True
-for thread in threads: thread.join()
+"""
+    + SNAPSHOTS_BETWEEN_THREADS
+    + """\
 nthbyte.stop()
 try:
     print(os.waitpid(-1, 0))
@@ -281,6 +271,7 @@ except ChildProcessError:
 children = [open(f"/proc/self/task/{task}/children").read() for task in os.listdir("/proc/self/task")]
 print("".join(children).split(), all(waited), len(ended) <= len(waited))
 """
+)
 
 
 @pytest.mark.parametrize("count", [100 if IS_ALL else 5])

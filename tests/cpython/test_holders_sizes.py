@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from harness import REPOSITORY, Interpreter, report, run
+from held import LINKED, READER, SUSPENDED
 
-READER = REPOSITORY / "crates/profile/tests/read_format.py"
 # An interpreter with NumPy and pandas: `make test-native` makes it.
 NUMPY = REPOSITORY / "build" / "native" / "bin" / "python"
 
 # Each holder has 0.3 to 1.2 MB. Most of it is text: CPython keeps no freed blocks of text for later use.
-PROGRAM = """
+PROGRAM = (
+    """
 import collections, functools, gc, sys, threading, time, nthbyte
 from nthbyte._agent import load
 
@@ -64,26 +65,13 @@ for i in range(300):
     try: risky(i)
     except ValueError as error: errors.append(error)
 
-class Node:
-    def __init__(self, next, value):
-        self.next, self.value = next, value
-head = None
-for i in range(3000): head = Node(head, text(160, i))
+"""
+    + LINKED
+    + """recent = collections.deque(text(480, i) for i in range(1000))
 
-names = {text(480, i) for i in range(1000)}
-recent = collections.deque(text(480, i) for i in range(1000))
-
-def numbers():
-    buffer = [text(480, i) for i in range(1000)]
-    yield 1
-    print(len(buffer))
-generator = numbers()
-next(generator)
-
-class Config: pass
-config = Config()
-config.__dict__["rows"] = tuple([text(480, i) for i in range(1000)])
-
+"""
+    + SUSPENDED
+    + """
 local = threading.local()
 local.buffer = [text(480, i) for i in range(1000)]
 
@@ -102,6 +90,7 @@ for holder in '''registry.entries render Bus.handlers models errors head names r
     gc.collect()
     print(holder, began - start, time.monotonic_ns() - start)
 """
+)
 
 # How the report names them, where that is not the expression.
 NAMES = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import IS_ALL, Interpreter, report
-from held import SERVICE, snapshots
+from held import SERVICE, SNAPSHOTS_BETWEEN_THREADS, snapshots
 
 # The least and the most that each holds, in KiB: its texts, and what lies around them. Drawn objects say it to a tenth.
 HELD = {
@@ -53,7 +53,8 @@ def test_each_holder_has_its_name_and_its_amount(pypy: Interpreter, tmp_path: Pa
 
 
 # Threads that allocate, fork and end, finalizers, and handlers of signals: copies of the process do nothing of that.
-FORKS = """
+FORKS = (
+    """
 import gc, os, random, signal, sys, threading, time, weakref, nthbyte
 ended, waited, finalized = [], [], []
 signal.signal(signal.SIGCHLD, lambda *_: ended.append(1))
@@ -84,20 +85,9 @@ def work(number):
                 os._exit(0)
             waited.append(os.waitpid(child, 0)[0] == child)
 
-def begin():
-    while not stop:
-        brief = threading.Thread(target=lambda: [object() for _ in range(1000)])
-        brief.start()
-        brief.join()
-
-threads = [threading.Thread(target=work, args=(number,)) for number in range(7)] + [threading.Thread(target=begin)]
-for thread in threads: thread.start()
-for _ in range(int(sys.argv[1])):
-    while (why := nthbyte.snapshot(force=True)) == "the one before is not finished":
-        time.sleep(0.01)
-    assert why is None, why
-stop = True
-for thread in threads: thread.join()
+"""
+    + SNAPSHOTS_BETWEEN_THREADS
+    + """\
 assert gc.isenabled()
 nthbyte.stop()
 signal.setitimer(signal.ITIMER_REAL, 0)
@@ -107,6 +97,7 @@ except ChildProcessError:
     print("no child")
 print(all(waited), 2 in ended, os.path.exists("ran-in-nthbyte-holders"))
 """
+)
 
 
 @pytest.mark.parametrize("count", [100 if IS_ALL else 4])
