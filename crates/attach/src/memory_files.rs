@@ -110,8 +110,7 @@ impl Drop for MemoryFiles<'_> {
         let identity = |of: io::Result<std::fs::Metadata>| of.ok().map(|of| (of.dev(), of.ino()));
         let is_open = |(number, file): (&u64, &File)| {
             let there = std::fs::metadata(process::path(self.pid, &format!("fd/{number}")));
-            let there = identity(there).filter(|_| identity(file.metadata()).is_some());
-            there == identity(file.metadata())
+            identity(there).is_some_and(|there| Some(there) == identity(file.metadata()))
         };
         let both = self.numbers.iter().zip(&self.files);
         let open = both.filter(|&one| is_open(one));

@@ -12,6 +12,10 @@ pub const NO_LABEL: &str = "[no label]";
 
 /// The key by which reports ask for threads.
 pub const THREAD: &str = "thread";
+/// The label of a task of asyncio: its name. CPython's agent finds it by itself.
+pub const TASK: &str = "task";
+/// The label of a task of asyncio: those that wait for it, the outermost one first.
+pub const AWAITED_BY: &str = "awaited_by";
 
 /// The values of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -52,7 +52,7 @@ pub use format::{Firsts, MAGIC};
 pub use groups::{GroupKey, Groups};
 pub use halves::{Halves, Halving};
 pub use knowledge::{Knowledge, Lifetimes};
-pub use labels::{LabelValues, NO_LABEL, THREAD};
+pub use labels::{AWAITED_BY, LabelValues, NO_LABEL, TASK, THREAD};
 pub use lines::LineTable;
 pub use load::UNKNOWN;
 pub use meta::{Distances, Meta, Method, Source, SourceKind, Unit};

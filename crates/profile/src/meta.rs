@@ -281,6 +281,12 @@ pub const READS_ARE_FORBIDDEN: &str =
 pub const MOST_TAGS: usize = 64;
 
 impl Meta {
+    /// Whether the interpreter was a PyPy.
+    #[must_use]
+    pub fn is_pypy(&self) -> bool {
+        self.interpreter.starts_with("PyPy")
+    }
+
     /// The tags that are read: keys with values, in the order of keys.
     pub fn tags(&self) -> impl Iterator<Item = (&str, &str)> {
         let tags = self.tags.iter().take(MOST_TAGS);

@@ -9,8 +9,7 @@ use nthbyte_report::{At, Memory};
 
 use crate::output::Output;
 use crate::progress::{Progress, during};
-use crate::question::by::THREAD;
-use crate::question::by::{self, Apart};
+use crate::question::by::{self, Apart, THREAD};
 use crate::question::inputs::Profiles;
 use crate::question::selecting::{FrameOptions, Selecting};
 use crate::question::{Frames, Question, check_label};

@@ -48,7 +48,7 @@ impl Arguments {
     /// If a profile cannot be read, or standard output cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         self.by.refuse(
-            "each leak says for which labels; --label KEY=VALUE shows what leaks for one, and nthbyte summary --by --sort alive has a row for each",
+            "each leak says for which labels; --label KEY=VALUE shows what leaks for one, and nthbyte summary --by label:KEY --sort alive has a row for each",
         )?;
         let inputs = self.profiles.find()?;
         let each = inputs.each().map(|inputs| {

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use clap::Args;
-pub use nthbyte_profile::THREAD;
+pub use nthbyte_profile::{AWAITED_BY, TASK, THREAD};
 use nthbyte_report::{By, LabelKey};
 
 /// Reads what a row stands for.
@@ -65,10 +65,6 @@ fn label(text: &str) -> Option<&str> {
     }
 }
 
-/// The label of a task of asyncio: its name.
-pub const TASK: &str = "task";
-/// The label of a task of asyncio: those that wait for it.
-pub const AWAITED_BY: &str = "awaited_by";
 /// The label that the plugin for pytest sets.
 pub const TEST: &str = "test";
 

@@ -90,7 +90,7 @@ pub fn check_label(profile: &mut Profile, key: &str) -> Result<()> {
         return Ok(());
     }
     let of_task = [TASK, AWAITED_BY].contains(&key);
-    if of_task && profile.meta.interpreter.starts_with("PyPy") {
+    if of_task && profile.meta.is_pypy() {
         bail!(
             "no sample has a label {key}: on PyPy, the program calls nthbyte.integrations.asyncio.label(), see docs/guide/labels.md"
         );

@@ -1,16 +1,13 @@
 //! For whom: which value of a label allocates most, and which has most alive at the peak.
 
-use nthbyte_profile::Profile;
 use nthbyte_profile::event::{LabelSetId, SampleId};
+use nthbyte_profile::{AWAITED_BY, Profile, TASK};
 
 use super::{Answer, Facts, NEXT, Topic, WORTH_NAMING, of_bytes, weight};
 use crate::estimate::{Estimate, Estimator, Totals};
 use crate::selection::{Alive, Moment};
 use crate::text;
 
-/// The labels of tasks of asyncio, which CPython's agent finds by itself.
-const TASK: &str = "task";
-const AWAITED_BY: &str = "awaited_by";
 /// Columns of a value that is named.
 const NAMED: usize = 48;
 

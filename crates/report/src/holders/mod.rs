@@ -174,7 +174,7 @@ impl Holders {
         Ok(Self {
             version: VERSION,
             pid: of.meta.pid,
-            is_pypy: of.meta.interpreter.starts_with("PyPy"),
+            is_pypy: of.meta.is_pypy(),
             program: of.meta.command.first().cloned().unwrap_or_default(),
             at_nanos: snapshot.time.0.saturating_sub(of.start.0),
             reason: reason(snapshot.reason),

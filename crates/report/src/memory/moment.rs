@@ -178,7 +178,7 @@ fn at_time(profile: &Profile, time: Nanos, is_end: bool) -> Observed<'_> {
                 process,
                 composition,
                 first: of.compositions.first(),
-                is_pypy: of.meta.interpreter.starts_with("PyPy"),
+                is_pypy: of.meta.is_pypy(),
                 has_interpreter: of.meta.has_collector(),
                 has_native: of.meta.sources.iter().any(Source::is_native),
                 may_read: !of.meta.notes.iter().any(|note| is_of_forbidden_reads(note)),

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32};
 
 use nthbyte_host::process::{CachedProbe, Probe};
 use nthbyte_profile::event::LabelSetId;
+use nthbyte_profile::{AWAITED_BY, TASK};
 use nthbyte_session::Recording;
 use nthbyte_session::labels::Set;
 
@@ -37,9 +38,6 @@ use texts::OTHER;
 
 pub use texts::BITS;
 
-/// The labels: a task's name, and those of the tasks that wait for it, the outermost one first.
-pub const TASK: &str = "task";
-pub const AWAITED_BY: &str = "awaited_by";
 /// Null before asyncio was seen.
 static SEEN: AtomicPtr<Seen> = AtomicPtr::new(std::ptr::null_mut());
 
