@@ -6,10 +6,10 @@ use std::io::{self, Write};
 use nthbyte_formats::{collapsed, firefox, pprof, speedscope};
 use nthbyte_profile::synthetic::rows_looked_at;
 use nthbyte_profile::{Profile, Reader};
-use nthbyte_report::explain::{Asked, Resident, Style};
+use nthbyte_report::explain::{ExplainOptions, Resident, Style};
 use nthbyte_report::{
-    At, By, Bytes, Diff, Explanation, Leaks, Memory, Selected, Sort, Summary, Time, Tree, diff,
-    flamegraph, fold, suite,
+    At, By, Bytes, Diff, Explanation, Leaks, MemoryReport, Selected, Sort, Summary, Time, Tree,
+    diff, flamegraph, fold, suite,
 };
 
 use super::allocator::most_during;
@@ -62,7 +62,7 @@ const COMMANDS: [(&str, Command); 17] = [
         })
     }),
     ("memory", |profile, out| {
-        match Memory::of(profile, At::Peak) {
+        match MemoryReport::of(profile, At::Peak) {
             Ok(memory) => Ok(serde_json::to_writer(out, &memory)?),
             // The profile does not say it.
             Err(_) => Ok(()),
@@ -78,7 +78,8 @@ const COMMANDS: [(&str, Command); 17] = [
     }),
     ("explain", |profile, out| {
         let resident = Resident::of(profile);
-        let explanation = Explanation::with_resident(profile, &Asked::default(), Some(&resident));
+        let explanation =
+            Explanation::with_resident(profile, &ExplainOptions::default(), Some(&resident));
         out.write_all(explanation.render(80, Style::Plain).as_bytes())
     }),
     ("leaks", |profile, out| {
@@ -101,12 +102,12 @@ const COMMANDS: [(&str, Command); 17] = [
         // Two files of one content.
         let other = [profile.clone()];
         let of = std::slice::from_ref(profile);
-        let mut diff = Diff::of(of, &other, &diff::Options::default());
+        let mut diff = Diff::of(of, &other, &diff::DiffOptions::default());
         diff.truncate(20);
         out.write_all(diff.render(80).as_bytes())
     }),
     ("flamegraph", |profile, out| {
-        let memory = Memory::over_time(profile, flamegraph::MOMENTS);
+        let memory = MemoryReport::over_time(profile, flamegraph::MOMENTS);
         let page = flamegraph::Page {
             memory: &memory,
             ..flamegraph::Page::of(profile)
@@ -139,7 +140,7 @@ fn marks(profile: &Profile) -> suite::Marks {
     suite::Marks {
         nthbyte_tests: suite::VERSION,
         owners: owners.collect(),
-        recordings: vec![suite::Recording {
+        recordings: vec![suite::RecordedProfile {
             profile: String::new(),
             clock: 0,
             switches: (0..tests as u64).map(begin).collect(),

@@ -65,7 +65,7 @@ impl Memory {
 
 /// A mapping: a line of `/proc/PID/maps`.
 #[derive(Clone, Debug)]
-pub struct Mapping {
+pub struct MapsLine {
     /// Its first address.
     pub start: u64,
     /// The address after it.
@@ -82,18 +82,18 @@ pub struct Mapping {
 ///
 /// # Errors
 /// If they may not be read.
-pub fn mappings(pid: u32) -> Result<Vec<Mapping>, Refusal> {
+pub fn mappings(pid: u32) -> Result<Vec<MapsLine>, Refusal> {
     let text = std::fs::read(process::path(pid, "maps")).map_err(|error| denied(pid, &error))?;
     let text = String::from_utf8_lossy(&text);
     Ok(text.lines().filter_map(parse).collect())
 }
 
-fn parse(line: &str) -> Option<Mapping> {
+fn parse(line: &str) -> Option<MapsLine> {
     let hex = |text| u64::from_str_radix(text, 16).ok();
     let mut words = line.splitn(6, ' ');
     let (start, end) = words.next()?.split_once('-')?;
     let rights = words.next()?;
-    Some(Mapping {
+    Some(MapsLine {
         start: hex(start)?,
         end: hex(end)?,
         offset: hex(words.next()?)?,

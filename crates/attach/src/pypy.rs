@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::by_file::{self, Request};
 use crate::image::Image;
-use crate::memory::{Mapping, Memory};
+use crate::memory::{MapsLine, Memory};
 use crate::refusal::Refusal;
 
 const COOKIE: &[u8] = b"pypysigs";
@@ -26,8 +26,8 @@ pub struct PyPy {
 
 impl PyPy {
     /// Finds the structure; `None` in older versions.
-    pub fn find(memory: &Memory, maps: &[Mapping]) -> Option<Self> {
-        let is_library = |one: &&Mapping| one.offset == 0 && one.name.contains("libpypy");
+    pub fn find(memory: &Memory, maps: &[MapsLine]) -> Option<Self> {
+        let is_library = |one: &&MapsLine| one.offset == 0 && one.name.contains("libpypy");
         let library = maps.iter().find(is_library)?;
         let counter = Image::at(memory, library.start)?.symbol(memory, "pypysig_counter")?;
         let cookie = memory.bytes(counter + COOKIE_AT, COOKIE.len())?;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use nthbyte_profile::MAGIC;
-use nthbyte_profile::claim::{self, Place, Refusal};
+use nthbyte_profile::claim::{self, AtPath, ClaimRefusal};
 use nthbyte_report::explain::Style;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use tempfile::NamedTempFile;
@@ -68,12 +68,12 @@ impl Output {
             return Ok(());
         };
         let real = match claim::look(path) {
-            Ok(Place::Own(real, found)) if found.len() > 0 => real,
+            Ok(AtPath::Own(real, found)) if found.len() > 0 => real,
             // Also where the folder does not exist: the write says so.
-            Ok(Place::Own(..) | Place::Free(_) | Place::Special)
-            | Err(Refusal::System(_) | Refusal::NotAllowed) => return Ok(()),
-            Ok(Place::Foreign) => {
-                return refuse(&format!("{}; choose another name", Refusal::Foreign));
+            Ok(AtPath::Own(..) | AtPath::Free(_) | AtPath::Special)
+            | Err(ClaimRefusal::System(_) | ClaimRefusal::NotAllowed) => return Ok(()),
+            Ok(AtPath::Foreign) => {
+                return refuse(&format!("{}; choose another name", ClaimRefusal::Foreign));
             }
             Err(why) => return refuse(&format!("{why}; choose another name")),
         };
@@ -123,9 +123,9 @@ impl Output {
         };
         let context = || format!("cannot write {}", path.display());
         let real = match claim::look(path).with_context(context)? {
-            Place::Special => return write_device(path, write).with_context(context),
-            Place::Foreign => return Err(Refusal::Foreign).with_context(context),
-            Place::Free(real) | Place::Own(real, _) => real,
+            AtPath::Special => return write_device(path, write).with_context(context),
+            AtPath::Foreign => return Err(ClaimRefusal::Foreign).with_context(context),
+            AtPath::Free(real) | AtPath::Own(real, _) => real,
         };
         let folder = match real.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,

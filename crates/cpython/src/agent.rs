@@ -10,15 +10,17 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 
-use nthbyte_heap::{Heap, HugePages, NOT_INTERESTED, Observer, Sample};
+use nthbyte_heap::{Heap, HeapObserver, HugePages, NOT_INTERESTED, SampledBlock};
 use nthbyte_profile::event::{LostKind, Nanos};
 use nthbyte_profile::holders::Reason;
 use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, SamplePoints};
-use nthbyte_session::config::Holders;
+use nthbyte_session::config::SnapshotMode;
 use nthbyte_session::snapshots::due;
-use nthbyte_session::{Config, Mark, Outcome, RUNNING_ALREADY, Session, native, record_waiting};
+use nthbyte_session::{
+    Config, Mark, RUNNING_ALREADY, Session, SessionOutcome, native, record_waiting,
+};
 
 use crate::api::Gil;
 use crate::heap::{accounts, huge_pages};
@@ -53,7 +55,7 @@ pub struct Agent {
     /// The collection in progress: its start time, and the bytes in use at that time.
     collection: Option<(Nanos, u64)>,
     /// Whether snapshots of who holds what are taken, and whether they have the keys of dictionaries.
-    holders: (Holders, bool),
+    holders: (SnapshotMode, bool),
 }
 
 /// The agent, and whether it is borrowed. Only the holder of the main interpreter's GIL uses it.
@@ -168,7 +170,11 @@ pub fn snapshot(gil: &mut Gil, reason: Reason, whatever: bool) -> Result<(), Str
         layout,
         heap,
         samples: &|token| numbers.get(token),
-        settings: if whatever { Holders::Always } else { settings },
+        settings: if whatever {
+            SnapshotMode::Always
+        } else {
+            settings
+        },
         with_keys,
         time,
         reason,
@@ -179,7 +185,7 @@ pub fn snapshot(gil: &mut Gil, reason: Reason, whatever: bool) -> Result<(), Str
 
 /// Takes the snapshot that is due, if one is. Called where Python code may run.
 pub fn snapshot_that_is_due(gil: &mut Gil) {
-    let is_wanted = |agent: AgentRef<'_>| agent.holders.0 != Holders::Never;
+    let is_wanted = |agent: AgentRef<'_>| agent.holders.0 != SnapshotMode::Never;
     if let Some(reason) = due::take_due()
         && gil.agent().is_some_and(is_wanted)
     {
@@ -198,9 +204,9 @@ extern "C" fn pending(_: *mut c_void) -> c_int {
 }
 
 /// Ends the session. `None` if no session is running.
-pub fn stop(gil: &mut Gil) -> Option<Outcome> {
+pub fn stop(gil: &mut Gil) -> Option<SessionOutcome> {
     refuse_sub_interpreters(gil).ok()?;
-    if gil.agent()?.holders.0 != Holders::Never {
+    if gil.agent()?.holders.0 != SnapshotMode::Never {
         // If there is none, the profile says why.
         let _ = snapshot(gil, Reason::End, false);
     }
@@ -301,7 +307,7 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
             tracker,
             gc_entry: None,
             collection: None,
-            holders: (Holders::Never, false),
+            holders: (SnapshotMode::Never, false),
         }),
     }));
     AGENT.store(cell, Release);
@@ -363,7 +369,7 @@ impl Agent {
         self.holders = (config.holders, !config.no_names);
         holders::pending::set(pending);
         self.tracker.record_memory();
-        let observer = Observer {
+        let observer = HeapObserver {
             context: std::ptr::null_mut(),
             sampled,
             freed,
@@ -396,7 +402,7 @@ fn gil() -> Option<Gil> {
 }
 
 #[unsafe(link_section = "nthbyte_hot")]
-unsafe extern "C" fn sampled(_: *mut c_void, sample: &Sample) -> u32 {
+unsafe extern "C" fn sampled(_: *mut c_void, sample: &SampledBlock) -> u32 {
     let Some(mut gil) = gil() else {
         return NOT_INTERESTED;
     };

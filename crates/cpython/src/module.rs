@@ -235,7 +235,7 @@ unsafe extern "C" fn start(_module: *mut PyObject, config: *mut PyObject) -> *mu
     })
 }
 
-/// `stop() -> str | None`: the [`Outcome`](nthbyte_session::Outcome) as text, if a session was running.
+/// `stop() -> str | None`: the [`SessionOutcome`](nthbyte_session::SessionOutcome) as text, if a session was running.
 unsafe extern "C" fn stop(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
     answer(None, |gil| {
         agent::stop(gil).map(|outcome| outcome.to_text())

@@ -13,7 +13,7 @@ const FINEST_BUCKETS: u64 = 1 << 16;
 
 /// A sample, or several merged ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Row {
+pub(crate) struct MergedSample {
     /// The time of the first sample.
     pub time: Nanos,
     /// The key of all of them.
@@ -24,7 +24,7 @@ pub(crate) struct Row {
 
 enum Track {
     Samples(Vec<SampleId>),
-    Merged(Vec<Row>),
+    Merged(Vec<MergedSample>),
 }
 
 /// See the module.
@@ -76,7 +76,7 @@ impl<'a> Timeline<'a> {
     }
 
     /// The rows of a thread, ordered by time.
-    pub fn rows(&self, thread: ThreadId) -> Box<dyn Iterator<Item = Row> + '_> {
+    pub fn rows(&self, thread: ThreadId) -> Box<dyn Iterator<Item = MergedSample> + '_> {
         match self.tracks.get(thread.index()) {
             Some(Track::Samples(ids)) => Box::new(ids.iter().map(|&id| self.row(id))),
             Some(Track::Merged(rows)) => Box::new(rows.iter().copied()),
@@ -84,16 +84,16 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    fn row(&self, id: SampleId) -> Row {
+    fn row(&self, id: SampleId) -> MergedSample {
         let samples = &self.profile.samples;
-        Row {
+        MergedSample {
             time: samples.time(id),
             key: self.keys[id.index()],
             bytes: self.bytes[samples.shape_id(id).0 as usize],
         }
     }
 
-    fn merge(&self, threads: &[Vec<SampleId>], limit: usize) -> (Nanos, Vec<Vec<Row>>) {
+    fn merge(&self, threads: &[Vec<SampleId>], limit: usize) -> (Nanos, Vec<Vec<MergedSample>>) {
         let mut buckets = FINEST_BUCKETS;
         loop {
             let width = Nanos((self.profile.end.0 / buckets).max(1));
@@ -112,7 +112,7 @@ impl<'a> Timeline<'a> {
         threads: &[Vec<SampleId>],
         width: Nanos,
         limit: usize,
-    ) -> Option<Vec<Vec<Row>>> {
+    ) -> Option<Vec<Vec<MergedSample>>> {
         let keys = self.keys.iter().max().map_or(0, |&key| key as usize + 1);
         let mut tracks = Vec::with_capacity(threads.len());
         let mut left = limit;
@@ -122,7 +122,7 @@ impl<'a> Timeline<'a> {
         for ids in threads {
             // There are fewer rows than samples, and samples have 32-bit numbers.
             let before = (limit - left) as u32;
-            let mut rows: Vec<Row> = Vec::new();
+            let mut rows: Vec<MergedSample> = Vec::new();
             let mut bucket = u64::MAX;
             let mut first_of_bucket = 0;
             for &id in ids {

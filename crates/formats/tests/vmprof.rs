@@ -4,7 +4,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use nthbyte_formats::vmprof::{self, Error, Imported};
+use nthbyte_formats::vmprof::{self, Imported, VmprofError};
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{CollectionKind, FrameKind};
 use nthbyte_profile::model::Lifetime;
@@ -68,7 +68,7 @@ impl Recorder {
 
 const COUNT: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
 
-fn import(data: &[u8]) -> Result<(Imported, Profile), Error> {
+fn import(data: &[u8]) -> Result<(Imported, Profile), VmprofError> {
     let folder = tempfile::tempdir().unwrap();
     let (input, output) = (
         folder.path().join("in.prof"),

@@ -4,8 +4,8 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr::null_mut;
 use nthbyte_heap::{
-    Config, Domain, Fallback, Functions, Heap, HugePages, NOT_INTERESTED, Observer, Sample,
-    Statistics,
+    BlockDomain, DomainFunctions, Fallback, Heap, HeapConfig, HeapObserver, HeapStatistics,
+    HugePages, NOT_INTERESTED, SampledBlock,
 };
 use nthbyte_sampling::{Distances, Period, SamplePoints};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ static HEAP: AtomicPtr<Heap> = AtomicPtr::new(null_mut());
 static SAMPLES: AtomicU64 = AtomicU64::new(0);
 static FREED: AtomicU64 = AtomicU64::new(0);
 
-unsafe extern "C" fn sampled(_: *mut c_void, _: &Sample) -> u32 {
+unsafe extern "C" fn sampled(_: *mut c_void, _: &SampledBlock) -> u32 {
     SAMPLES.fetch_add(1, Ordering::Relaxed);
     1
 }
@@ -54,7 +54,7 @@ pub extern "C" fn install(
         let mut fallbacks = [Fallback::LIBC; 2];
         get(OBJ, &mut fallbacks[0]);
         get(MEM, &mut fallbacks[1]);
-        let config = Config {
+        let config = HeapConfig {
             limits: [limit, memory_limit],
             huge_pages: match huge_pages {
                 0 => HugePages::Off,
@@ -70,20 +70,20 @@ pub extern "C" fn install(
         };
         if let Some(period) = Period::new(period) {
             let points = SamplePoints::new(period, Distances::Exponential, 1);
-            let observer = Observer {
+            let observer = HeapObserver {
                 context: null_mut(),
                 sampled,
                 freed,
             };
             Heap::start(heap.as_ptr(), points, observer);
         }
-        for (domain, number) in [(Domain::Object, OBJ), (Domain::Memory, MEM)] {
-            let Functions {
+        for (domain, number) in [(BlockDomain::Object, OBJ), (BlockDomain::Memory, MEM)] {
+            let DomainFunctions {
                 malloc,
                 calloc,
                 realloc,
                 free,
-            } = Functions::of(domain);
+            } = DomainFunctions::of(domain);
             let context = heap.as_ptr().cast();
             set(
                 number,
@@ -106,7 +106,7 @@ pub extern "C" fn install(
 pub extern "C" fn report(numbers: &mut [u64; 6]) {
     let heap = HEAP.load(Ordering::Relaxed);
     // SAFETY: `install` made the heap, and this runs under the GIL.
-    let Statistics {
+    let HeapStatistics {
         reserved,
         in_pages,
         in_use,

@@ -9,7 +9,7 @@
 mod model;
 
 use model::{Model, Operation};
-use nthbyte_heap::Config;
+use nthbyte_heap::HeapConfig;
 use nthbyte_sampling::Random;
 
 fn argument(name: &str, default: f64) -> f64 {
@@ -91,7 +91,7 @@ fn main() {
     let operations = argument("--operations", 1e7) as u64;
     let seed = argument("--seed", 1.0) as u64;
     let mut random = Random::new(seed);
-    let mut model = Model::new(Config::default());
+    let mut model = Model::new(HeapConfig::default());
     let mut wanted = 1000;
     for number in 0..operations {
         if number % 100_000 == 0 {

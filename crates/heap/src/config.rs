@@ -39,14 +39,14 @@ impl FromStr for HugePages {
 
 /// The settings of a heap.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct HeapConfig {
     /// The use of huge pages.
     pub huge_pages: HugePages,
     /// With [`HugePages::Thp`]: the size in bytes from which a growing heap requests huge pages. Below it small
     /// programs stay small; arenas whose pages are all in use can still be collapsed ([`crate::Heap::collapse`]). The
     /// default comes from measurements: docs/fast-path.md.
     pub huge_pages_from: usize,
-    /// The largest request of each [`Domain`](crate::Domain) that the heap serves itself, in bytes; at least 512, at
+    /// The largest request of each [`BlockDomain`](crate::BlockDomain) that the heap serves itself, in bytes; at least 512, at
     /// most [`MEDIUM_LIMIT`]. The default comes from measurements: docs/fast-path.md.
     pub limits: [usize; 2],
     /// The callers whose requests above the limits the heap serves too, up to [`MEDIUM_LIMIT`]; `None`: nobody's.
@@ -63,7 +63,7 @@ pub type Trusts = unsafe extern "C" fn(usize) -> bool;
 /// Whether the calling thread holds the heap's lock. Callable by any thread at any time.
 pub type HoldsLock = unsafe extern "C" fn() -> bool;
 
-impl Default for Config {
+impl Default for HeapConfig {
     fn default() -> Self {
         Self {
             huge_pages: HugePages::Thp,

@@ -8,13 +8,13 @@ use crate::fast;
 #[cfg(doc)]
 use crate::heap::Heap;
 use crate::large;
-use crate::observer::Domain;
+use crate::observer::BlockDomain;
 use crate::slow;
 use core::ffi::c_void;
 
 /// The four functions of one domain.
 #[derive(Clone, Copy, Debug)]
-pub struct Functions {
+pub struct DomainFunctions {
     /// Allocates; null if there is no memory. A request of 0 bytes also gets a separate block.
     pub malloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
     /// Allocates zeroed memory; null if there is no memory or the product overflows.
@@ -61,18 +61,18 @@ macro_rules! export {
 export!(true, nthbyte_heap_obj_malloc, nthbyte_heap_obj_free);
 export!(false, nthbyte_heap_mem_malloc, nthbyte_heap_mem_free);
 
-impl Functions {
+impl DomainFunctions {
     /// The functions of a domain. Their context is the address of a [`Heap`].
     #[must_use]
-    pub const fn of(domain: Domain) -> Self {
+    pub const fn of(domain: BlockDomain) -> Self {
         match domain {
-            Domain::Object => Self {
+            BlockDomain::Object => Self {
                 malloc: nthbyte_heap_obj_malloc,
                 calloc: entry::calloc::<true>,
                 realloc: entry::realloc::<true>,
                 free: nthbyte_heap_obj_free,
             },
-            Domain::Memory => Self {
+            BlockDomain::Memory => Self {
                 malloc: nthbyte_heap_mem_malloc,
                 calloc: entry::calloc::<false>,
                 realloc: entry::realloc::<false>,

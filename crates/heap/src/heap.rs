@@ -3,12 +3,12 @@
 use crate::addresses::Addresses;
 use crate::arena::{ArenaTable, Arenas};
 use crate::class::Class;
-use crate::config::{Config, HoldsLock, Trusts};
+use crate::config::{HeapConfig, HoldsLock, Trusts};
 use crate::filter::Filter;
 use crate::geometry::{
     ARENA_SIZE, BLOCK_SIZES, CLASSES, GROUPS, MEDIUM_LIMIT, SMALL_LIMIT, STATE_SIZE, TABLE_SIZE,
 };
-use crate::observer::{Domain, Fallback, Observer};
+use crate::observer::{BlockDomain, Fallback, HeapObserver};
 use crate::os;
 use crate::page::{Block, Page, Slot};
 use crate::reservation;
@@ -46,18 +46,18 @@ pub struct Heap {
     pub arenas: Arenas,
     /// The moved state and the test for the lock, if the heap was shared; see `shared.rs`.
     pub shared: Option<Shared>,
-    /// The largest request of each [`Domain`] that the heap serves itself, in bytes.
+    /// The largest request of each [`BlockDomain`] that the heap serves itself, in bytes.
     pub limits: [usize; 2],
-    /// The check of callers above the limits; see [`Config::trusts`].
+    /// The check of callers above the limits; see [`HeapConfig::trusts`].
     pub trusts: Option<Trusts>,
-    /// The check for the lock where fallbacks serve requests; see [`Config::holds_lock`].
+    /// The check for the lock where fallbacks serve requests; see [`HeapConfig::holds_lock`].
     pub holds_lock: Option<HoldsLock>,
     /// The allocation site of the last call that took a slow path; 0 if unknown.
     pub site: usize,
     /// The source of sample points; `None` while sampling is off.
     pub points: Option<SamplePoints>,
     /// The receiver of samples; `None` while sampling is off.
-    pub observer: Option<Observer>,
+    pub observer: Option<HeapObserver>,
     /// The number of the session. The tag of a block from an earlier session has another number.
     pub session: u32,
     /// Whether the observer is running.
@@ -65,7 +65,7 @@ pub struct Heap {
     /// Number of samples that the observer could not receive: there was no memory, or it was
     /// running.
     pub lost: u64,
-    /// The fallback of each [`Domain`].
+    /// The fallback of each [`BlockDomain`].
     pub fallbacks: [Fallback; 2],
     /// The distance to the next sample point, in bytes of requests that the fallbacks serve. `u64::MAX` while sampling is
     /// off: no program allocates as much. Atomic, for a caller without the lock counts down too (`large.rs`).
@@ -91,10 +91,10 @@ impl Heap {
     /// Makes a heap, with sampling off. The heap is never unmapped: its blocks may be in use until the process
     /// ends.
     ///
-    /// `fallbacks` are the fallbacks of [`Domain::Object`] and [`Domain::Memory`]. Returns `None` if there is
+    /// `fallbacks` are the fallbacks of [`BlockDomain::Object`] and [`BlockDomain::Memory`]. Returns `None` if there is
     /// no address space: 64 MiB, of which very little is touched, or 1 or 2 MiB where the address space is limited.
     #[must_use]
-    pub fn create(config: Config, fallbacks: [Fallback; 2]) -> Option<NonNull<Self>> {
+    pub fn create(config: HeapConfig, fallbacks: [Fallback; 2]) -> Option<NonNull<Self>> {
         let base = reservation::reserve()?;
         // SAFETY: just mapped, writable zeroes, page-aligned, large enough; nothing else refers to
         // it.
@@ -106,7 +106,7 @@ impl Heap {
         }
     }
 
-    pub(crate) fn new(config: Config, fallbacks: [Fallback; 2]) -> Self {
+    pub(crate) fn new(config: HeapConfig, fallbacks: [Fallback; 2]) -> Self {
         Self {
             slots: core::array::from_fn(|_| Slot {
                 head: null_mut(),
@@ -213,7 +213,7 @@ impl Heap {
         BLOCK_SIZES[class] as usize
     }
 
-    pub(crate) fn fallback(&self, domain: Domain) -> Fallback {
+    pub(crate) fn fallback(&self, domain: BlockDomain) -> Fallback {
         self.fallbacks[domain as usize]
     }
 }

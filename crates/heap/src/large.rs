@@ -4,7 +4,7 @@
 //! Allocation Sampling in a Garbage Collected Virtual Machine"; its footnotes 10 and 11 are about a block that covers
 //! several sample points).
 //!
-//! With a check for the lock ([`Config::holds_lock`](crate::Config::holds_lock)), a caller without the lock uses only
+//! With a check for the lock ([`HeapConfig::holds_lock`](crate::HeapConfig::holds_lock)), a caller without the lock uses only
 //! what never changes (the fallbacks, the limits, and the entry of the arena table for a block that is in use), and what
 //! is atomic: the countdown and the filter of sampled blocks. So the lock is checked only where there may be a sample.
 
@@ -13,7 +13,7 @@ use crate::arena::SMALLEST_DEMAND;
 use crate::config::HugePages;
 use crate::geometry::SMALLEST_OS_PAGE;
 use crate::heap::Heap;
-use crate::observer::{Domain, NOT_INTERESTED, Sample};
+use crate::observer::{BlockDomain, NOT_INTERESTED, SampledBlock};
 use crate::os;
 use crate::page::Tag;
 use core::ffi::c_void;
@@ -32,7 +32,7 @@ const READ_LIMIT: usize = 1 << 20;
 /// Allocates a block of a fallback. Most requests need nothing of the heap but to be counted.
 #[inline(never)]
 #[unsafe(link_section = "nthbyte_hot")]
-pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_void {
+pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: BlockDomain) -> *mut c_void {
     // SAFETY: `heap` is a heap; the embedder guarantees that its fallbacks work.
     unsafe {
         if size >= SMALLEST_DEMAND || (*heap).shared.is_some() {
@@ -48,7 +48,7 @@ pub unsafe fn malloc(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_voi
 #[cold]
 #[inline(never)]
 #[unsafe(link_section = "nthbyte_hot")]
-unsafe fn malloc_slowly(heap: *mut Heap, size: usize, domain: Domain) -> *mut c_void {
+unsafe fn malloc_slowly(heap: *mut Heap, size: usize, domain: BlockDomain) -> *mut c_void {
     // SAFETY: as in `malloc`.
     unsafe {
         if let Some(shared) = (*heap).shared {
@@ -75,7 +75,7 @@ pub unsafe fn calloc(
     count: usize,
     size: usize,
     bytes: usize,
-    domain: Domain,
+    domain: BlockDomain,
 ) -> *mut c_void {
     // SAFETY: as in `malloc`.
     unsafe {
@@ -98,7 +98,7 @@ pub unsafe fn realloc(
     heap: *mut Heap,
     block: *mut c_void,
     size: usize,
-    domain: Domain,
+    domain: BlockDomain,
 ) -> *mut c_void {
     // SAFETY: as in `malloc`; the block belongs to the fallback.
     unsafe {
@@ -138,9 +138,9 @@ pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
     // SAFETY: `context` is a heap; the block belongs to the fallback.
     unsafe {
         let domain = if OBJECT {
-            Domain::Object
+            BlockDomain::Object
         } else {
-            Domain::Memory
+            BlockDomain::Memory
         };
         if (*heap).shared.is_some() || (*heap).large_filter.may_hold(block.addr()) {
             return free_slowly(heap, block, domain);
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
 #[cold]
 #[inline(never)]
 #[unsafe(link_section = "nthbyte_hot")]
-unsafe fn free_slowly(heap: *mut Heap, block: *mut c_void, domain: Domain) {
+unsafe fn free_slowly(heap: *mut Heap, block: *mut c_void, domain: BlockDomain) {
     // SAFETY: as in `free_foreign`.
     unsafe {
         if let Some(shared) = (*heap).shared {
@@ -232,7 +232,12 @@ unsafe fn passes(heap: *const Heap, size: usize) -> bool {
 
 /// Counts a block of a fallback, reports it if it covers a sample point, and returns it.
 #[inline(always)]
-unsafe fn account(heap: *mut Heap, block: *mut c_void, size: usize, domain: Domain) -> *mut c_void {
+unsafe fn account(
+    heap: *mut Heap,
+    block: *mut c_void,
+    size: usize,
+    domain: BlockDomain,
+) -> *mut c_void {
     // SAFETY: as in `malloc`.
     unsafe {
         if passes(heap, size) {
@@ -247,7 +252,12 @@ unsafe fn account(heap: *mut Heap, block: *mut c_void, size: usize, domain: Doma
 #[cold]
 #[inline(never)]
 #[unsafe(link_section = "nthbyte_hot")]
-unsafe fn cover(heap: *mut Heap, block: *mut c_void, size: usize, domain: Domain) -> *mut c_void {
+unsafe fn cover(
+    heap: *mut Heap,
+    block: *mut c_void,
+    size: usize,
+    domain: BlockDomain,
+) -> *mut c_void {
     // SAFETY: `heap` is a heap that no other thread changes, if the caller has the lock. The reference ends before the
     // observer runs.
     unsafe {
@@ -280,7 +290,7 @@ unsafe fn cover(heap: *mut Heap, block: *mut c_void, size: usize, domain: Domain
         let stands_for = Weight::of(distances, period, size as u64, size as u64, covered);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a weight is positive
         let stands_for = stands_for.bytes as u64;
-        let sample = Sample {
+        let sample = SampledBlock {
             block,
             requested: size,
             block_size: size,

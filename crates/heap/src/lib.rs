@@ -14,12 +14,12 @@
 //!
 //! The heap takes no lock. All callers hold the same lock, in CPython the GIL. The only exceptions are
 //! [`Heap::remote_free`], [`Heap::owns`] and [`Heap::usable_size`], a heap that was [shared](Heap::share), and requests
-//! that fallbacks serve, if there is a check for the lock ([`Config::holds_lock`]).
+//! that fallbacks serve, if there is a check for the lock ([`HeapConfig::holds_lock`]).
 //!
 //! # Limits
 //!
 //! The heap is not a general allocator: large requests go to a fallback, and memory moves from one class to another
-//! only in pages of 16 KiB. It does not know the stack of an allocation: an [`Observer`] finds that. It contains
+//! only in pages of 16 KiB. It does not know the stack of an allocation: an [`HeapObserver`] finds that. It contains
 //! nothing specific to Python.
 //!
 //! # Vocabulary
@@ -98,12 +98,12 @@ mod survey;
 mod wave;
 
 pub use class::block_size;
-pub use config::{Config, HoldsLock, HugePages, Trusts, UnknownHugePages};
-pub use functions::Functions;
+pub use config::{HeapConfig, HoldsLock, HugePages, Trusts, UnknownHugePages};
+pub use functions::DomainFunctions;
 pub use geometry::MEDIUM_LIMIT;
 pub use heap::Heap;
 pub use live::LiveBlock;
-pub use observer::{Domain, Fallback, NOT_INTERESTED, Observer, Sample};
+pub use observer::{BlockDomain, Fallback, HeapObserver, NOT_INTERESTED, SampledBlock};
 pub use shared::Shared;
-pub use statistics::Statistics;
+pub use statistics::HeapStatistics;
 pub use survey::{Copies, Survey, Use, arena_number};

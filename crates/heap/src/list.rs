@@ -72,15 +72,16 @@ impl Heap {
 mod tests {
     use core::ffi::c_void;
 
-    use crate::{Config, Domain, Fallback, Functions, Heap};
+    use crate::{BlockDomain, DomainFunctions, Fallback, Heap, HeapConfig};
 
     /// A class without a budget would be correct, but each `free` would take the slow path.
     #[test]
     fn free_has_a_budget() {
-        let heap = Heap::create(Config::default(), [Fallback::LIBC; 2])
+        let heap = Heap::create(HeapConfig::default(), [Fallback::LIBC; 2])
             .expect("address space")
             .as_ptr();
-        let (context, functions): (*mut c_void, _) = (heap.cast(), Functions::of(Domain::Object));
+        let (context, functions): (*mut c_void, _) =
+            (heap.cast(), DomainFunctions::of(BlockDomain::Object));
         // SAFETY: no other code uses the heap, and each block is freed once.
         unsafe {
             let block = (functions.malloc)(context, 64);

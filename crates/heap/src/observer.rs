@@ -3,20 +3,20 @@
 
 use core::ffi::c_void;
 
-/// The embedder's use of a block. The heap treats both alike; a [`Sample`] contains the domain.
+/// The embedder's use of a block. The heap treats both alike; a [`SampledBlock`] contains the domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Domain {
+pub enum BlockDomain {
     /// Objects: CPython's `PYMEM_DOMAIN_OBJ`.
     Object = 0,
     /// Buffers: CPython's `PYMEM_DOMAIN_MEM`.
     Memory = 1,
 }
 
-/// A sampled allocation, the argument of [`Observer::sampled`].
+/// A sampled allocation, the argument of [`HeapObserver::sampled`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Sample {
+pub struct SampledBlock {
     /// The block that the allocation is about to return. Its contents are undefined.
     pub block: *mut c_void,
     /// The requested size, in bytes.
@@ -26,9 +26,9 @@ pub struct Sample {
     /// The number of sample points that the block covers; at least 1.
     pub points: u32,
     /// The use of the block.
-    pub domain: Domain,
+    pub domain: BlockDomain,
     /// The allocation site: the return address of the call that allocates, or 0 if unknown. (If a function jumps to one
-    /// of [`crate::Functions`], the address is in the caller of that function.)
+    /// of [`crate::DomainFunctions`], the address is in the caller of that function.)
     pub site: usize,
     /// The page from which the next block of this size comes, where this one would lie if it had not been sampled; 0 if
     /// unknown.
@@ -43,11 +43,11 @@ pub const NOT_INTERESTED: u32 = u32::MAX;
 /// their requests, but does not sample them. They may change `errno`: the heap restores it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Observer {
+pub struct HeapObserver {
     /// The first argument of both functions.
     pub context: *mut c_void,
     /// An allocation was sampled. Returns a token for `freed`, or [`NOT_INTERESTED`].
-    pub sampled: unsafe extern "C" fn(context: *mut c_void, sample: &Sample) -> u32,
+    pub sampled: unsafe extern "C" fn(context: *mut c_void, sample: &SampledBlock) -> u32,
     /// A block that was sampled in this session is being freed, or was moved by `realloc`. The program's data in the
     /// block can still be read at `contents` (after a move: the part that fits into the new size).
     pub freed: unsafe extern "C" fn(context: *mut c_void, contents: *const c_void, token: u32),

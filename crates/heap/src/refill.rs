@@ -124,9 +124,9 @@ unsafe fn last_of(list: *mut Block, count: usize) -> *mut Block {
 mod tests {
     use super::*;
     use crate::class::{Class, class_of};
-    use crate::config::Config;
+    use crate::config::HeapConfig;
     use crate::observer::Fallback;
-    use crate::{Domain, Functions};
+    use crate::{BlockDomain, DomainFunctions};
     use core::ffi::c_void;
     use core::ptr::null_mut;
     use nthbyte_sampling::{Countdown, Distances, Period, SamplePoints};
@@ -135,7 +135,7 @@ mod tests {
 
     /// A new heap with its table, and a class of it.
     fn heap() -> (&'static mut Heap, ArenaTable, usize) {
-        let heap = Heap::create(Config::default(), [Fallback::LIBC; 2])
+        let heap = Heap::create(HeapConfig::default(), [Fallback::LIBC; 2])
             .expect("address space")
             .as_ptr();
         // SAFETY: a heap of this test alone, which is never removed.
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn waves_do_not_return_blocks_forever() {
         let (heap, _, class) = heap();
-        let functions = Functions::of(Domain::Object);
+        let functions = DomainFunctions::of(BlockDomain::Object);
         let context: *mut c_void = (&raw mut *heap).cast();
         let mut used = Vec::new();
         for _ in 0..20 {

@@ -1,7 +1,7 @@
 //! Switches sampling on and off, and calls the observer.
 
 use crate::heap::Heap;
-use crate::observer::{NOT_INTERESTED, Observer, Sample};
+use crate::observer::{HeapObserver, NOT_INTERESTED, SampledBlock};
 use crate::os;
 use crate::page::Tag;
 use core::ffi::c_void;
@@ -17,7 +17,7 @@ impl Heap {
     /// # Safety
     /// `heap` is a heap that no other thread uses now. The observer keeps its contract until sampling is switched off
     /// or a new session begins.
-    pub unsafe fn start(heap: *mut Self, mut points: SamplePoints, observer: Observer) {
+    pub unsafe fn start(heap: *mut Self, mut points: SamplePoints, observer: HeapObserver) {
         // SAFETY: by the caller.
         let this = unsafe { &mut *Self::state(heap) };
         this.settle_all();
@@ -125,7 +125,7 @@ impl Heap {
     ///
     /// # Safety
     /// `heap` is a consistent heap, and no reference to it exists: the observer may call it.
-    pub(crate) unsafe fn report(heap: *mut Self, sample: &Sample) -> u32 {
+    pub(crate) unsafe fn report(heap: *mut Self, sample: &SampledBlock) -> u32 {
         // SAFETY: by the caller; by the contract of `start` the observer may be called.
         unsafe {
             let Some(observer) = (*heap).observer else {

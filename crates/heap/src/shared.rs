@@ -10,11 +10,11 @@
 //!
 //! The calls of a shared heap cost about ten instructions more, and the checks.
 
-use crate::config::{Config, HoldsLock};
-use crate::functions::Functions;
+use crate::config::{HeapConfig, HoldsLock};
+use crate::functions::DomainFunctions;
 use crate::geometry::{STATE_SIZE, TABLE_SIZE};
 use crate::heap::Heap;
-use crate::observer::Domain;
+use crate::observer::BlockDomain;
 use crate::os;
 use core::ffi::c_void;
 use core::sync::atomic::{Ordering, fence};
@@ -62,7 +62,7 @@ impl Heap {
                     (*page).slot = (*page).slot.wrapping_byte_add(moved);
                 },
             );
-            let mut empty = Self::new(Config::default(), (*inner).fallbacks);
+            let mut empty = Self::new(HeapConfig::default(), (*inner).fallbacks);
             empty.limits = [0; 2];
             empty.shared = Some(Shared { inner, holds_lock });
             heap.write(empty);
@@ -103,14 +103,14 @@ impl Shared {
 
     /// The functions that serve this caller, their context, and whether they are the heap's
     /// functions.
-    fn route(self, domain: Domain) -> (Functions, *mut c_void, bool) {
+    fn route(self, domain: BlockDomain) -> (DomainFunctions, *mut c_void, bool) {
         // SAFETY: by the contract of `Heap::share`.
         if unsafe { (self.holds_lock)() } {
-            return (Functions::of(domain), self.inner.cast(), true);
+            return (DomainFunctions::of(domain), self.inner.cast(), true);
         }
         // SAFETY: the state was moved to `inner`; the fallbacks never change.
         let fallback = unsafe { (*self.inner).fallback(domain) };
-        let functions = Functions {
+        let functions = DomainFunctions {
             malloc: fallback.malloc,
             calloc: fallback.calloc,
             realloc: fallback.realloc,
@@ -135,8 +135,8 @@ impl Shared {
     /// Allocates.
     ///
     /// # Safety
-    /// As for the function of this name in [`Functions`]; the caller need not hold the lock.
-    pub unsafe fn malloc(self, size: usize, domain: Domain) -> *mut c_void {
+    /// As for the function of this name in [`DomainFunctions`]; the caller need not hold the lock.
+    pub unsafe fn malloc(self, size: usize, domain: BlockDomain) -> *mut c_void {
         let (functions, context, _) = self.route(domain);
         // SAFETY: by the caller.
         unsafe { (functions.malloc)(context, size) }
@@ -146,7 +146,7 @@ impl Shared {
     ///
     /// # Safety
     /// As for [`Shared::malloc`].
-    pub unsafe fn calloc(self, count: usize, size: usize, domain: Domain) -> *mut c_void {
+    pub unsafe fn calloc(self, count: usize, size: usize, domain: BlockDomain) -> *mut c_void {
         let (functions, context, _) = self.route(domain);
         // SAFETY: by the caller.
         unsafe { (functions.calloc)(context, count, size) }
@@ -156,7 +156,12 @@ impl Shared {
     ///
     /// # Safety
     /// As for [`Shared::malloc`]; the block is in use, or null.
-    pub unsafe fn realloc(self, block: *mut c_void, size: usize, domain: Domain) -> *mut c_void {
+    pub unsafe fn realloc(
+        self,
+        block: *mut c_void,
+        size: usize,
+        domain: BlockDomain,
+    ) -> *mut c_void {
         let (functions, context, holds_lock) = self.route(domain);
         let heap: *mut c_void = self.inner.cast();
         // SAFETY: by the caller. A block of the heap is in use, so its size can be read from any thread.
@@ -178,7 +183,7 @@ impl Shared {
     ///
     /// # Safety
     /// As for [`Shared::realloc`].
-    pub unsafe fn free(self, block: *mut c_void, domain: Domain) {
+    pub unsafe fn free(self, block: *mut c_void, domain: BlockDomain) {
         let (functions, context, holds_lock) = self.route(domain);
         let heap: *mut c_void = self.inner.cast();
         // SAFETY: by the caller.
@@ -221,11 +226,11 @@ mod tests {
 
     #[test]
     fn the_functions_from_before_ask_for_the_lock() {
-        let heap = Heap::create(Config::default(), [Fallback::LIBC; 2])
+        let heap = Heap::create(HeapConfig::default(), [Fallback::LIBC; 2])
             .expect("address space")
             .as_ptr();
         let context: *mut c_void = heap.cast();
-        let functions = Functions::of(Domain::Object);
+        let functions = DomainFunctions::of(BlockDomain::Object);
         let sizes = || (0..4000usize).map(|at| at * 37 % 2500);
         // SAFETY: no other code uses the heap, and each block is freed once.
         unsafe {
@@ -287,10 +292,10 @@ mod tests {
 
     #[test]
     fn threads_without_the_lock_leave_the_heap_alone() {
-        let heap = Heap::create(Config::default(), [Fallback::LIBC; 2])
+        let heap = Heap::create(HeapConfig::default(), [Fallback::LIBC; 2])
             .expect("address space")
             .as_ptr();
-        let functions = Functions::of(Domain::Memory);
+        let functions = DomainFunctions::of(BlockDomain::Memory);
         let work = move |context: usize, holds: bool| {
             HOLDS.set(holds);
             let context = context as *mut c_void;

@@ -5,22 +5,22 @@ use crate::fast;
 use crate::geometry::{BLOCK_SIZES, MEDIUM_LIMIT, SMALL_LIMIT};
 use crate::heap::Heap;
 use crate::large;
-use crate::observer::{Domain, Sample};
+use crate::observer::{BlockDomain, SampledBlock};
 use crate::page::{Block, Page, Slot, label_of};
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
-const fn domain(object: bool) -> Domain {
+const fn domain(object: bool) -> BlockDomain {
     if object {
-        Domain::Object
+        BlockDomain::Object
     } else {
-        Domain::Memory
+        BlockDomain::Memory
     }
 }
 
 /// Whether the heap serves a request, and no fallback: its size is within the limit, or it has a class and the heap
-/// [trusts](crate::Config::trusts) the caller.
+/// [trusts](crate::HeapConfig::trusts) the caller.
 #[inline(always)]
 unsafe fn serves<const OBJECT: bool>(heap: *const Heap, size: usize, site: usize) -> bool {
     // SAFETY: `heap` is a heap; the fields never change. The check may be called at any time.
@@ -121,7 +121,12 @@ pub unsafe extern "C" fn malloc_empty<const OBJECT: bool>(
 
 /// Allocates a block of a class whose list is empty.
 #[unsafe(link_section = "nthbyte_hot")]
-unsafe fn allocate(heap: *mut Heap, class: usize, requested: usize, domain: Domain) -> *mut c_void {
+unsafe fn allocate(
+    heap: *mut Heap,
+    class: usize,
+    requested: usize,
+    domain: BlockDomain,
+) -> *mut c_void {
     let table = Heap::table(heap.cast());
     // SAFETY: `heap` is a heap that no other thread uses. The reference ends before the observer runs.
     unsafe {
@@ -154,7 +159,7 @@ unsafe fn allocate_sampled(
     heap: *mut Heap,
     class: usize,
     requested: usize,
-    domain: Domain,
+    domain: BlockDomain,
 ) -> *mut c_void {
     let table = Heap::table(heap.cast());
     // SAFETY: as in `allocate`. A label precedes a sampled block.
@@ -189,7 +194,7 @@ unsafe fn allocate_sampled(
         let near = near.addr();
         this.renew_budget(class);
         if report {
-            let sample = Sample {
+            let sample = SampledBlock {
                 block: block.cast(),
                 requested,
                 block_size: size as usize,

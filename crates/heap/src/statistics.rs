@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 /// Totals of a heap, in bytes unless said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct HeapStatistics {
     /// Address space of the arenas.
     pub reserved: usize,
     /// Pages that hold blocks.
@@ -37,7 +37,7 @@ impl Heap {
     /// # Safety
     /// `heap` is a heap that no other thread uses now.
     #[must_use]
-    pub unsafe fn statistics(heap: *const Self) -> Statistics {
+    pub unsafe fn statistics(heap: *const Self) -> HeapStatistics {
         // SAFETY: by the caller.
         unsafe { &*Self::state(heap) }.totals(|_| None)
     }
@@ -63,7 +63,7 @@ impl Heap {
     /// # Safety
     /// `heap` is a heap that no other thread uses now.
     #[must_use]
-    pub unsafe fn statistics_exact(heap: *const Self) -> Statistics {
+    pub unsafe fn statistics_exact(heap: *const Self) -> HeapStatistics {
         // SAFETY: by the caller.
         let heap = unsafe { &*Self::state(heap) };
         heap.totals(|class| Some(heap.count(class)))
@@ -83,7 +83,7 @@ impl Heap {
     }
 
     /// `on_list` returns the length of a class's list; `None` means the length when the class was last settled.
-    fn totals(&self, on_list: impl Fn(usize) -> Option<usize>) -> Statistics {
+    fn totals(&self, on_list: impl Fn(usize) -> Option<usize>) -> HeapStatistics {
         let mut in_use = 0;
         let allocated_large = self.large_bytes.load(Relaxed);
         let mut allocated = allocated_large;
@@ -98,7 +98,7 @@ impl Heap {
             in_use += blocks * class.size as usize;
             allocated += allocations * u64::from(class.size);
         }
-        Statistics {
+        HeapStatistics {
             reserved: self.arenas.count * ARENA_SIZE,
             in_pages: self.arenas.pages_in_use * PAGE_SIZE,
             in_use,

@@ -13,7 +13,7 @@ use crate::geometry::{
     STATE_SIZE, TABLE_SIZE,
 };
 use crate::heap::Heap;
-use crate::observer::Domain;
+use crate::observer::BlockDomain;
 use crate::os;
 use crate::page::Page;
 use core::mem::{MaybeUninit, offset_of};
@@ -96,7 +96,7 @@ impl Heap {
             (
                 (*state).arenas.span(),
                 (*state).arenas.count,
-                (*state).limits[Domain::Object as usize],
+                (*state).limits[BlockDomain::Object as usize],
             )
         };
         let stride = count.div_ceil(most.max(1)).max(1);

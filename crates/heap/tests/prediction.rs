@@ -3,7 +3,7 @@
 mod model;
 
 use model::{Model, Operation};
-use nthbyte_heap::{Config, HugePages};
+use nthbyte_heap::{HeapConfig, HugePages};
 use proptest::prelude::*;
 
 fn sizes() -> impl Strategy<Value = usize> {
@@ -43,7 +43,7 @@ fn operations() -> impl Strategy<Value = Operation> {
     ]
 }
 
-fn configurations() -> impl Strategy<Value = Config> {
+fn configurations() -> impl Strategy<Value = HeapConfig> {
     let huge_pages = prop_oneof![
         Just(HugePages::Thp),
         Just(HugePages::Hugetlb),
@@ -51,12 +51,12 @@ fn configurations() -> impl Strategy<Value = Config> {
     ];
     let limits = prop::array::uniform2(512usize..=2032);
     let settings = (limits, any::<bool>(), huge_pages, 0usize..4);
-    settings.prop_map(|(limits, trusts, huge_pages, arenas)| Config {
+    settings.prop_map(|(limits, trusts, huge_pages, arenas)| HeapConfig {
         limits,
         trusts: trusts.then_some(model::trusts),
         huge_pages,
         huge_pages_from: arenas << 21,
-        ..Config::default()
+        ..HeapConfig::default()
     })
 }
 

@@ -5,15 +5,15 @@
 mod fixture;
 
 use fixture::Fixture;
-use nthbyte_heap::{Config, HugePages};
+use nthbyte_heap::{HeapConfig, HugePages};
 
 #[test]
 fn memory_goes_back() {
     for huge_pages in [HugePages::Thp, HugePages::Off] {
-        let heap = Fixture::new(Config {
+        let heap = Fixture::new(HeapConfig {
             huge_pages,
             huge_pages_from: 0,
-            ..Config::default()
+            ..HeapConfig::default()
         });
         let resident = || {
             let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");

@@ -1,7 +1,7 @@
 //! Dominators by semi-NCA.
 
 use crate::part::NONE;
-use crate::{Limit, Part, Steps};
+use crate::{Steps, Subgraph, WorkLimit};
 
 /// The dominators of a part's nodes.
 pub struct Dominators {
@@ -19,7 +19,7 @@ pub struct Dominators {
 
 /// The dominators of all nodes. A node is dominated by another one if each path from a root to it leads through that one.
 /// `None` if the limit was reached.
-pub fn dominators(part: &Part, limit: &mut impl Limit) -> Option<Dominators> {
+pub fn dominators(part: &Subgraph, limit: &mut impl WorkLimit) -> Option<Dominators> {
     let mut steps = Steps::new(limit);
     let (order, nodes, parents) = depth_first(part, &mut steps)?;
     let count = nodes.len();
@@ -72,8 +72,8 @@ pub fn dominators(part: &Part, limit: &mut impl Limit) -> Option<Dominators> {
 /// The depth-first numbers of all nodes that roots lead to, the nodes in that order, and the number of each one's parent.
 #[allow(clippy::type_complexity)] // three tables
 fn depth_first(
-    part: &Part,
-    steps: &mut Steps<'_, impl Limit>,
+    part: &Subgraph,
+    steps: &mut Steps<'_, impl WorkLimit>,
 ) -> Option<(Vec<u32>, Vec<u32>, Vec<u32>)> {
     let len = part.len();
     let mut order = vec![0; len as usize];
@@ -115,7 +115,7 @@ impl Forest {
         semi: &[u32],
         number: u32,
         linked: u32,
-        steps: &mut Steps<'_, impl Limit>,
+        steps: &mut Steps<'_, impl WorkLimit>,
     ) -> Option<u32> {
         let mut top = number;
         while self.ancestors[top as usize] >= linked {

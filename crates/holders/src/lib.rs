@@ -2,11 +2,11 @@
 //!
 //! A graph of objects has millions of nodes, and the question is about a few thousand of them: the samples. Only what leads
 //! to a sample can hold one. So the graph is kept backwards, as lists of predecessors, and the walk from the samples backwards
-//! finds a part of it ([`Part`]) with some thousand nodes. All paths to a sample lie in that part, so what is computed on
+//! finds a part of it ([`Subgraph`]) with some thousand nodes. All paths to a sample lie in that part, so what is computed on
 //! it holds for the whole graph.
 //!
 //! - [`Graph`]: nodes by address, and the references between them, in 22 bytes for each node and 8 for each reference.
-//! - [`Part`]: the part that leads to samples, and its breadth-first tree: shortest paths from the roots.
+//! - [`Subgraph`]: the part that leads to samples, and its breadth-first tree: shortest paths from the roots.
 //! - [`dominators`]: of each node the nearest one without which it is unreachable. "Finding Dominators in Practice" (Georgiadis,
 //!   Tarjan, Werneck 2006) describes the algorithm, semi-NCA.
 //! - [`others`]: who else refers to a node, by a path that avoids the first one.
@@ -17,7 +17,7 @@
 //!
 //! It runs in a copy of a process, which has been made in the middle of anything: so nothing here takes a lock, asks the
 //! system for anything but memory, or is random. Memory comes from the global allocator, which must be one that can be used
-//! there. Time is limited by the caller: what may take long asks a [`Limit`].
+//! there. Time is limited by the caller: what may take long asks a [`WorkLimit`].
 
 mod addresses;
 mod dominators;
@@ -31,11 +31,11 @@ pub use dominators::{Dominators, dominators};
 pub use draw::{Draw, hash};
 pub use graph::Graph;
 pub use others::others;
-pub use part::{NONE, Part};
+pub use part::{NONE, Subgraph};
 pub use ways::Ways;
 
 /// Says whether the work must end. It is asked once in some thousand steps.
-pub trait Limit {
+pub trait WorkLimit {
     /// Whether the work must end now.
     fn is_over(&mut self) -> bool;
 }
@@ -44,13 +44,13 @@ pub trait Limit {
 #[derive(Clone, Copy, Debug)]
 pub struct Unlimited;
 
-impl Limit for Unlimited {
+impl WorkLimit for Unlimited {
     fn is_over(&mut self) -> bool {
         false
     }
 }
 
-/// Steps between two questions to a [`Limit`].
+/// Steps between two questions to a [`WorkLimit`].
 const STEPS: usize = 1 << 14;
 
 /// Counts steps, and asks a limit once in a while.
@@ -59,7 +59,7 @@ struct Steps<'a, L> {
     limit: &'a mut L,
 }
 
-impl<'a, L: Limit> Steps<'a, L> {
+impl<'a, L: WorkLimit> Steps<'a, L> {
     fn new(limit: &'a mut L) -> Self {
         Self { left: STEPS, limit }
     }

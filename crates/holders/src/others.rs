@@ -1,7 +1,7 @@
 //! Who else refers to a node.
 
 use crate::part::NONE;
-use crate::{Dominators, Part};
+use crate::{Dominators, Subgraph};
 
 /// Sources of a node that are looked at: a type has millions of instances that refer to it.
 const LOOKED_AT: usize = 64;
@@ -12,7 +12,7 @@ const LONGEST: usize = 4096;
 /// and its parent, and no two have the same way in: the same parent, unless that `is_apart`, as a thread with its calls.
 #[must_use]
 pub fn others(
-    part: &Part,
+    part: &Subgraph,
     dominators: &Dominators,
     node: u32,
     most: usize,
@@ -46,7 +46,7 @@ pub fn others(
 }
 
 /// Whether the shortest path to a node leads through neither of two others.
-fn avoids(part: &Part, from: u32, nodes: [u32; 2]) -> bool {
+fn avoids(part: &Subgraph, from: u32, nodes: [u32; 2]) -> bool {
     let mut at = from;
     for _ in 0..LONGEST {
         if at == 0 {

@@ -1,6 +1,6 @@
 //! The part of a graph that leads to samples, and its shortest paths.
 
-use crate::{Graph, Limit, Steps};
+use crate::{Graph, Steps, WorkLimit};
 
 /// No node, or a node that is not in the part.
 pub const NONE: u32 = u32::MAX;
@@ -9,7 +9,7 @@ pub const NONE: u32 = u32::MAX;
 /// first, and a node's parent before the node. Those that no root leads to come last.
 ///
 /// Node 0 is above all roots.
-pub struct Part {
+pub struct Subgraph {
     /// The number in the graph of each node.
     nodes: Vec<u32>,
     /// The number here of each node of the graph; [`NONE`] of most.
@@ -26,7 +26,7 @@ pub struct Part {
     first_of_second: u32,
 }
 
-impl Part {
+impl Subgraph {
     /// The part that leads to `samples`. `root` says whether a node is one, and which kind: roots of kind 1 are those that
     /// count; of kind 2, only where none of kind 1 leads to; 0 is no root. What refers to a root of kind 1 does not matter.
     ///
@@ -35,7 +35,7 @@ impl Part {
         graph: &Graph,
         samples: impl Iterator<Item = u32>,
         root: impl Fn(u32) -> u8,
-        limit: &mut impl Limit,
+        limit: &mut impl WorkLimit,
     ) -> Option<Self> {
         let mut steps = Steps::new(limit);
         let mut part = Self {
@@ -80,7 +80,7 @@ impl Part {
         &mut self,
         graph: &Graph,
         root: &impl Fn(u32) -> u8,
-        steps: &mut Steps<'_, impl Limit>,
+        steps: &mut Steps<'_, impl WorkLimit>,
     ) -> Option<()> {
         let len = self.nodes.len();
         self.target_starts = vec![0; len + 2];
@@ -117,7 +117,7 @@ impl Part {
     fn search(
         &mut self,
         root: &impl Fn(u32) -> u8,
-        steps: &mut Steps<'_, impl Limit>,
+        steps: &mut Steps<'_, impl WorkLimit>,
     ) -> Option<()> {
         let len = self.nodes.len();
         self.parents = vec![NONE; len];
@@ -154,7 +154,7 @@ impl Part {
         &mut self,
         order: &mut Vec<u32>,
         at: &mut usize,
-        steps: &mut Steps<'_, impl Limit>,
+        steps: &mut Steps<'_, impl WorkLimit>,
     ) -> Option<()> {
         while let Some(&node) = order.get(*at) {
             *at += 1;
@@ -172,7 +172,7 @@ impl Part {
     }
 
     /// Numbers the nodes in the order of the search.
-    fn renumber(&mut self, steps: &mut Steps<'_, impl Limit>) -> Option<()> {
+    fn renumber(&mut self, steps: &mut Steps<'_, impl WorkLimit>) -> Option<()> {
         let order = std::mem::take(&mut self.numbers);
         let mut new = vec![0; order.len()];
         for (number, &old) in (0..).zip(&order) {

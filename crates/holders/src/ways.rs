@@ -2,7 +2,7 @@
 
 use crate::others::others;
 use crate::part::NONE;
-use crate::{Dominators, Part};
+use crate::{Dominators, Subgraph};
 
 /// Others that refer to a node, as they are named in a report.
 const MOST_OTHERS: usize = 2;
@@ -23,7 +23,7 @@ impl Ways {
     /// looked for. `is_apart`: see [`others`].
     #[must_use]
     pub fn of(
-        part: &Part,
+        part: &Subgraph,
         dominators: Option<&Dominators>,
         samples: impl Iterator<Item = u32>,
         is_apart: impl Fn(u32) -> bool,

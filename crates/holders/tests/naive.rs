@@ -1,6 +1,6 @@
 //! Against the definitions: a node dominates what cannot be reached without it.
 
-use nthbyte_holders::{Graph, Limit, NONE, Part, Unlimited, dominators, others};
+use nthbyte_holders::{Graph, NONE, Subgraph, Unlimited, WorkLimit, dominators, others};
 use proptest::prelude::*;
 
 /// A made-up graph: each node's kind of root, and the references. Addresses are [`address`].
@@ -46,9 +46,9 @@ impl Given {
         graph
     }
 
-    fn part(&self, graph: &Graph, samples: &[usize]) -> Part {
+    fn part(&self, graph: &Graph, samples: &[usize]) -> Subgraph {
         let samples = samples.iter().map(|&node| node as u32 + 1);
-        Part::new(graph, samples, |node| graph.flags(node), &mut Unlimited).unwrap()
+        Subgraph::new(graph, samples, |node| graph.flags(node), &mut Unlimited).unwrap()
     }
 
     /// The references that matter: not those to roots of kind 1.
@@ -74,7 +74,7 @@ impl Given {
     }
 
     /// The roots: those of kind 1, and for what they do not lead to, those of kind 2 in the order of the part.
-    fn real_roots(&self, part: &Part, graph: &Graph) -> Vec<usize> {
+    fn real_roots(&self, part: &Subgraph, graph: &Graph) -> Vec<usize> {
         let node = |number| graph_node(part.in_graph(number));
         let roots = (1..part.len()).filter(|&number| part.parent(number) == 0);
         let roots: Vec<usize> = roots.map(node).collect();
@@ -152,7 +152,7 @@ proptest! {
             dominators(&whole, &mut Unlimited).unwrap(),
             dominators(&part, &mut Unlimited).unwrap(),
         );
-        let in_graph = |part: &Part, node: u32| match node {
+        let in_graph = |part: &Subgraph, node: u32| match node {
             0 | NONE => node,
             node => part.in_graph(node),
         };
@@ -185,7 +185,7 @@ proptest! {
                 continue;
             }
             let here = part.number(of_first.in_graph(number));
-            let of = |part: &Part, node: u32| if node == 0 { 0 } else { part.in_graph(node) };
+            let of = |part: &Subgraph, node: u32| if node == 0 { 0 } else { part.in_graph(node) };
             prop_assert_eq!(of(&part, tree.of(here)), of(&of_first, expected.of(number)));
         }
         // And the others still lead to what only they lead to.
@@ -252,18 +252,18 @@ fn a_long_chain_needs_no_deep_calls_and_ends_at_the_limit() {
         }
     }
     let root = |node| graph.flags(node);
-    let part = Part::new(&graph, [LENGTH].into_iter(), root, &mut Unlimited).unwrap();
+    let part = Subgraph::new(&graph, [LENGTH].into_iter(), root, &mut Unlimited).unwrap();
     assert_eq!(part.len(), LENGTH + 1);
     let tree = dominators(&part, &mut Unlimited).unwrap();
     assert!((2..part.len()).all(|node| tree.of(node) == node - 1));
 
     struct AfterSome(u32);
-    impl Limit for AfterSome {
+    impl WorkLimit for AfterSome {
         fn is_over(&mut self) -> bool {
             self.0 -= 1;
             self.0 == 0
         }
     }
     assert!(dominators(&part, &mut AfterSome(3)).is_none());
-    assert!(Part::new(&graph, [LENGTH].into_iter(), root, &mut AfterSome(3)).is_none());
+    assert!(Subgraph::new(&graph, [LENGTH].into_iter(), root, &mut AfterSome(3)).is_none());
 }

@@ -12,7 +12,7 @@ const LONGEST_WAIT: u64 = 3_000_000;
 
 /// The holder of a lock at the moment of a fork, as the forking thread sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub enum LockHolder {
     /// No thread, or the forking thread on behalf of the fork. The data behind the lock is consistent.
     Nobody,
     /// The forking thread: a signal handler forked while the thread held the lock.
@@ -99,17 +99,17 @@ impl Lock {
 
     /// Ends [`Lock::acquire_for_fork`] in the child, and returns who held the lock. After that the lock is free, unless
     /// the calling thread itself held it before the fork.
-    pub fn release_in_child(&self) -> Holder {
+    pub fn release_in_child(&self) -> LockHolder {
         let own = this_thread();
         let owner = self.0.load(Relaxed);
         if owner == own {
-            return Holder::Caller;
+            return LockHolder::Caller;
         }
         self.0.store(0, Relaxed);
         if owner == 0 || owner == own | FOR_FORK {
-            Holder::Nobody
+            LockHolder::Nobody
         } else {
-            Holder::Other
+            LockHolder::Other
         }
     }
 }

@@ -19,7 +19,7 @@ pub const VERSION: u32 = 6;
 pub const NOT_INTERESTED: u64 = u64::MAX;
 /// In the token of memory that counts with what is touched of it, and of no other sample's.
 pub const LAZY: u64 = 1 << 62;
-/// The largest number of ranges in [`Settings::excluded`].
+/// The largest number of ranges in [`NativeSettings::excluded`].
 pub const MOST_RANGES: usize = 4;
 
 /// The function that the program called.
@@ -96,7 +96,7 @@ pub struct Request {
 /// wait without a bound and do not unwind. What they allocate is not sampled.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Observer {
+pub struct NativeObserver {
     /// A request was sampled. Returns a token for `freed`, or [`NOT_INTERESTED`].
     pub sampled: unsafe extern "C" fn(&Request) -> u64,
     /// Sampled memory is being freed or resized.
@@ -110,7 +110,7 @@ pub struct Observer {
 /// The settings of a session.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Settings {
+pub struct NativeSettings {
     /// Mean distance between sample points, in bytes; 1 for each request. Distances are exponential.
     pub period: u64,
     /// Seed of the distances.
@@ -118,7 +118,7 @@ pub struct Settings {
     /// Start and end of code whose requests are not the program's; 0 and 0 for none.
     pub excluded: [[usize; 2]; MOST_RANGES],
     /// The receiver of samples.
-    pub observer: Observer,
+    pub observer: NativeObserver,
 }
 
 /// Receives the blocks that are in use: the caller's own pointer, an address, and the token of its sample.
@@ -133,7 +133,7 @@ pub struct Interface {
     /// was loaded and not preloaded. Calls of it may run in one thread at a time.
     pub attach: unsafe extern "C" fn() -> bool,
     /// Begins a session. The calling thread joins it at once, other threads after 64 KiB at most.
-    pub connect: unsafe extern "C" fn(&Settings),
+    pub connect: unsafe extern "C" fn(&NativeSettings),
     /// Sets the period of the session. A thread has it from its next sample on.
     pub set_period: unsafe extern "C" fn(u64),
     /// Ends the session. A call of the observer that another thread has begun may still run.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use nthbyte_host::lock::{Holder, Lock};
+use nthbyte_host::lock::{Lock, LockHolder};
 
 #[test]
 fn the_same_thread_gets_it_once_and_another_waits() {
@@ -17,10 +17,10 @@ fn the_same_thread_gets_it_once_and_another_waits() {
     assert!(!LOCK.acquire());
     LOCK.release_in_parent();
     assert!(LOCK.acquire());
-    assert_eq!(LOCK.release_in_child(), Holder::Caller);
+    assert_eq!(LOCK.release_in_child(), LockHolder::Caller);
     LOCK.release();
     assert!(LOCK.acquire_for_fork());
-    assert_eq!(LOCK.release_in_child(), Holder::Nobody);
+    assert_eq!(LOCK.release_in_child(), LockHolder::Nobody);
 }
 
 #[test]
@@ -29,6 +29,6 @@ fn a_lock_of_a_thread_that_is_gone_is_free_in_a_child() {
     std::thread::spawn(|| assert!(LOCK.acquire()))
         .join()
         .unwrap();
-    assert_eq!(LOCK.release_in_child(), Holder::Other);
+    assert_eq!(LOCK.release_in_child(), LockHolder::Other);
     assert!(LOCK.acquire());
 }

@@ -17,7 +17,7 @@ use nthbyte_host::preload::Kind;
 use crate::calls::{self, record_block};
 use crate::objects::{Object, gnu_hash};
 use crate::processor::{pass_caller, pass_on_unless_in_page};
-use crate::thread::{self, Busy, Thread};
+use crate::thread::{self, Busy, ThreadState};
 use crate::{mappings, sampler};
 
 /// The names of the functions, in the order of [`FOUND`].
@@ -134,7 +134,7 @@ unsafe fn take(
     caller: usize,
     request: impl FnOnce() -> *mut c_void,
 ) -> *mut c_void {
-    let thread: *mut Thread = thread::current();
+    let thread: *mut ThreadState = thread::current();
     // SAFETY: the caller's own state.
     unsafe {
         let points = sampler::points_of(thread, size, caller);

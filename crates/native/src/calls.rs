@@ -15,7 +15,7 @@ use nthbyte_requests::blocks::BLOCKS;
 
 use crate::processor::pass_on_unless_in_page;
 use crate::replaced::{REPLACED, Replaced};
-use crate::thread::{self, Busy, Thread};
+use crate::thread::{self, Busy, ThreadState};
 use crate::{early, mappings, replaced, reports, sampler};
 
 /// The smallest sampled block, in bytes, where `free` knows a block's size. glibc's `free` of a smaller one takes some
@@ -203,7 +203,7 @@ pub fn enlarged(size: usize) -> usize {
 /// # Safety
 /// `thread` is the calling thread's state, and the block is in use.
 pub unsafe fn record(
-    thread: *mut Thread,
+    thread: *mut ThreadState,
     block: *mut c_void,
     size: usize,
     points: u32,
@@ -227,7 +227,7 @@ pub unsafe fn record(
 /// # Safety
 /// As for [`record`].
 pub unsafe fn record_block(
-    thread: *mut Thread,
+    thread: *mut ThreadState,
     block: *mut c_void,
     size: usize,
     points: u32,

@@ -15,7 +15,7 @@ use crate::processor::{
     calloc, free, jump_to_decided, mmap, pass_caller, pass_on, realloc, reallocarray, request,
 };
 use crate::replaced::{REPLACED, Replaced};
-use crate::thread::Thread;
+use crate::thread::ThreadState;
 use crate::{aligned, calls, mappings, replaced};
 
 /// The second name of a function, as a label.
@@ -156,7 +156,7 @@ macro_rules! mmaps {
             file: i32,
             offset: i64,
         ) -> *mut c_void {
-            mmap!(own_name!($name), offset_of!(Thread, caller), mappings::mmap, mappings::mmap_plain)
+            mmap!(own_name!($name), offset_of!(ThreadState, caller), mappings::mmap, mappings::mmap_plain)
         }
     )*};
 }

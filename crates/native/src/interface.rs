@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use nthbyte_host::memory::close_reserve;
-use nthbyte_host::preload::{Interface, Settings, VERSION, VisitBlock};
+use nthbyte_host::preload::{Interface, NativeSettings, VERSION, VisitBlock};
 use nthbyte_host::process::image;
 use nthbyte_requests::blocks::BLOCKS;
 
@@ -45,7 +45,7 @@ unsafe extern "C" fn attach() -> bool {
 /// Whether the memory that the start needed of this library was released.
 static IS_RELEASED: AtomicBool = AtomicBool::new(false);
 
-unsafe extern "C" fn connect(settings: &Settings) {
+unsafe extern "C" fn connect(settings: &NativeSettings) {
     if replaced::functions().is_none() {
         return;
     }

@@ -21,7 +21,7 @@ use nthbyte_requests::blocks::BLOCKS;
 use crate::calls::{forget, record, report_freed};
 use crate::functions::Function;
 use crate::replaced::{REPLACED, next};
-use crate::thread::{self, Busy, Thread};
+use crate::thread::{self, Busy, ThreadState};
 use crate::{replaced, reports, sampler};
 
 /// The most mappings that are known without a sample: the kernel's own limit is not much higher
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn mmap(
 /// # Safety
 /// `thread` is the calling thread's state.
 unsafe fn note(
-    thread: *mut Thread,
+    thread: *mut ThreadState,
     start: *mut c_void,
     size: usize,
     points: u32,

@@ -42,7 +42,7 @@ pub struct Replaced {
 
 /// The replaced functions.
 #[derive(Clone, Copy)]
-pub struct Functions {
+pub struct ReplacedFunctions {
     pub malloc: unsafe extern "C" fn(usize) -> *mut c_void,
     pub calloc: unsafe extern "C" fn(usize, usize) -> *mut c_void,
     pub realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
@@ -81,14 +81,14 @@ const KNOWN: usize = 1;
 /// The replaced functions. `None` inside of the look-up: the dynamic linker itself may allocate. The first call looks
 /// them up.
 #[inline]
-pub fn functions() -> Option<Functions> {
+pub fn functions() -> Option<ReplacedFunctions> {
     if REPLACED.state.load(Acquire) != KNOWN && !look_up() {
         return None;
     }
     let memalign = REPLACED.memalign.load(Relaxed);
     // SAFETY: the addresses are those of functions of these types; they were stored before the state.
     unsafe {
-        Some(Functions {
+        Some(ReplacedFunctions {
             malloc: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(usize) -> *mut c_void>(
                 REPLACED.malloc.load(Relaxed),
             ),

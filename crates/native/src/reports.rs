@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_host::AtomicFn;
-use nthbyte_host::preload::{MOST_RANGES, NOT_INTERESTED, Observer, Request, Settings};
+use nthbyte_host::preload::{MOST_RANGES, NOT_INTERESTED, NativeObserver, NativeSettings, Request};
 
 // The functions of the observer.
 static SAMPLED: AtomicFn<unsafe extern "C" fn(&Request) -> u64> = AtomicFn::none();
@@ -16,12 +16,12 @@ static EXCLUDED: [[AtomicUsize; 2]; MOST_RANGES] =
     [const { [const { AtomicUsize::new(0) }; 2] }; MOST_RANGES];
 
 /// Makes the reports go to the observer of a session.
-pub fn go_to(settings: &Settings) {
+pub fn go_to(settings: &NativeSettings) {
     for (place, range) in EXCLUDED.iter().zip(settings.excluded) {
         place[0].store(range[0], Relaxed);
         place[1].store(range[1], Relaxed);
     }
-    let Observer {
+    let NativeObserver {
         sampled,
         freed,
         look,

@@ -4,7 +4,7 @@ pub use nthbyte_requests::sampler::{
     begin, begin_in_child, end, follow_period, is_on, join, period, set_period,
 };
 
-use nthbyte_requests::{Thread, sampler};
+use nthbyte_requests::{ThreadState, sampler};
 
 use crate::reports;
 
@@ -13,7 +13,7 @@ use crate::reports;
 ///
 /// # Safety
 /// `thread` is the calling thread's state.
-pub unsafe fn points(thread: *mut Thread, bytes: usize, caller: usize) -> u32 {
+pub unsafe fn points(thread: *mut ThreadState, bytes: usize, caller: usize) -> u32 {
     // SAFETY: by the contract.
     unsafe { of_program(thread, sampler::points(thread, bytes), caller) }
 }
@@ -22,13 +22,13 @@ pub unsafe fn points(thread: *mut Thread, bytes: usize, caller: usize) -> u32 {
 ///
 /// # Safety
 /// As for [`points`].
-pub unsafe fn points_of(thread: *mut Thread, bytes: usize, caller: usize) -> u32 {
+pub unsafe fn points_of(thread: *mut ThreadState, bytes: usize, caller: usize) -> u32 {
     // SAFETY: by the contract.
     unsafe { of_program(thread, sampler::points_of(thread, bytes), caller) }
 }
 
 /// Keeps the caller of a sampled request.
-unsafe fn of_program(thread: *mut Thread, points: u32, caller: usize) -> u32 {
+unsafe fn of_program(thread: *mut ThreadState, points: u32, caller: usize) -> u32 {
     if points == 0 || reports::is_excluded(caller) {
         return 0;
     }

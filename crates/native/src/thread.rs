@@ -4,7 +4,7 @@
 //! a function of the dynamic linker, which may call `malloc`. `caller` is the return address of the last call of `mmap`
 //! that took the slow path, and of each call that is sampled.
 
-pub use nthbyte_requests::{Busy, Thread};
+pub use nthbyte_requests::{Busy, ThreadState};
 
 #[cfg(not(test))]
 std::arch::global_asm!(
@@ -17,22 +17,22 @@ std::arch::global_asm!(
     "nthbyte_native_thread:",
     ".zero 64",
     ".popsection",
-    align = const align_of::<Thread>(),
+    align = const align_of::<ThreadState>(),
 );
 
 /// The state of the calling thread. Only the calling thread may use it, and a signal handler may interrupt each use: so
 /// no reference to the whole is made.
 #[cfg(not(test))]
 #[inline]
-pub fn current() -> *mut Thread {
-    crate::processor::thread() as *mut Thread
+pub fn current() -> *mut ThreadState {
+    crate::processor::thread() as *mut ThreadState
 }
 
 #[cfg(test)]
-pub fn current() -> *mut Thread {
+pub fn current() -> *mut ThreadState {
     use std::cell::UnsafeCell;
     thread_local! {
-        static THREAD: UnsafeCell<Thread> = const { UnsafeCell::new(Thread::new()) };
+        static THREAD: UnsafeCell<ThreadState> = const { UnsafeCell::new(ThreadState::new()) };
     }
     THREAD.with(UnsafeCell::get)
 }

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::hint::black_box;
 use std::time::Instant;
 
-use nthbyte_nursery::{Heap, Items, Observer, Sample, Settings, Type, TypeId};
+use nthbyte_nursery::{HeapSizes, Items, MovingHeap, Observer, SampledObject, Type, TypeId};
 use nthbyte_sampling::{Distances, Period, Sampler};
 
 const USAGE: &str =
@@ -18,7 +18,7 @@ const SIZE: usize = 16;
 struct Count(u64);
 
 impl Observer for Count {
-    fn sampled(&mut self, _: Sample) {
+    fn sampled(&mut self, _: SampledObject) {
         self.0 += 1;
     }
 }
@@ -26,7 +26,7 @@ impl Observer for Count {
 fn main() -> Result<(), Box<dyn Error>> {
     let mut seed = 1;
     let (mut period, mut settings, mut field, mut gigabytes) =
-        (None, Settings::default(), true, 10.0);
+        (None, HeapSizes::default(), true, 10.0);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(USAGE);
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         bytes: 0,
         items: Items::None,
     };
-    let mut heap = Heap::new(settings, vec![object], Count::default());
+    let mut heap = MovingHeap::new(settings, vec![object], Count::default());
     if let Some(period) = period {
         heap.start_sampling(Sampler::new(period, Distances::Exponential, seed));
     }
@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// The pair of objects is not a root, so a collection finds nothing alive: the rate is that of allocation alone. With `FIELD`,
 /// each object gets an integer.
 #[inline(never)]
-fn allocate<const FIELD: bool>(heap: &mut Heap<Count>, objects: u64) {
+fn allocate<const FIELD: bool>(heap: &mut MovingHeap<Count>, objects: u64) {
     for number in 0..objects {
         // SAFETY: `SIZE` is the size of this type's objects. The address is used before the next allocation only, and the slot
         // gets an integer.

@@ -3,9 +3,9 @@
 use crate::object::{
     Address, FORWARDED, MARKED, OLD, PINNED, REMEMBERED, SAMPLED, Word, YOUNG_LARGE,
 };
-use crate::{Collection, Heap, Observer};
+use crate::{HeapCollection, MovingHeap, Observer};
 
-impl<O: Observer> Heap<O> {
+impl<O: Observer> MovingHeap<O> {
     /// A minor collection, and a major one after it if the old space has grown enough.
     pub(crate) fn collect_when_needed(&mut self) {
         self.collect_minor();
@@ -22,7 +22,7 @@ impl<O: Observer> Heap<O> {
 
     /// A minor collection: what is alive in the nursery moves to the old space, but for pinned objects.
     pub fn collect_minor(&mut self) {
-        self.observer.begins(Collection::Minor);
+        self.observer.begins(HeapCollection::Minor);
         self.tenured = 0;
         let mut moved = Vec::new();
         for place in 0..self.roots.len() {
@@ -57,7 +57,7 @@ impl<O: Observer> Heap<O> {
         barriers.sort_unstable();
         self.nursery.reset(&barriers);
         let statistics = self.statistics();
-        self.observer.ended(Collection::Minor, statistics);
+        self.observer.ended(HeapCollection::Minor, statistics);
     }
 
     /// Tenures what an object refers to, and remembers the object if it is old and something pinned stays young.
@@ -141,7 +141,7 @@ impl<O: Observer> Heap<O> {
 
     /// Marks and sweeps the old space. Comes after a minor collection: nothing but pinned objects is in the nursery.
     fn collect_major(&mut self) {
-        self.observer.begins(Collection::Major);
+        self.observer.begins(HeapCollection::Major);
         let mut reached = Vec::new();
         for &word in self.roots.iter() {
             self.mark(word, &mut reached);
@@ -169,7 +169,7 @@ impl<O: Observer> Heap<O> {
         self.old_large_objects = self.old.large_objects();
         self.major_at = (self.old.used() / 50 * 91).max(self.settings.first_major);
         let statistics = self.statistics();
-        self.observer.ended(Collection::Major, statistics);
+        self.observer.ended(HeapCollection::Major, statistics);
     }
 
     /// Marks an old object that was reached, and adds it to the list if it had no mark. Pinned objects in the nursery are roots,

@@ -8,11 +8,11 @@ use crate::nursery::Nursery;
 use crate::object::{Address, PINNED, Type, YOUNG_LARGE, header};
 use crate::old::Old;
 use crate::roots::Roots;
-use crate::{Handle, Observer, Sample, SampleId, Statistics, TypeId};
+use crate::{Handle, NurseryStatistics, Observer, SampleId, SampledObject, TypeId};
 
 /// The sizes of a heap, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct HeapSizes {
     /// The nursery. PyPy's has 4 MiB.
     pub nursery: usize,
     /// Larger objects are allocated outside of the nursery. At most half of the nursery.
@@ -21,7 +21,7 @@ pub struct Settings {
     pub first_major: usize,
 }
 
-impl Default for Settings {
+impl Default for HeapSizes {
     fn default() -> Self {
         Self {
             nursery: 4 << 20,
@@ -33,7 +33,7 @@ impl Default for Settings {
 
 /// A heap with its roots, and the observer that it reports to.
 #[derive(Debug)]
-pub struct Heap<O: Observer> {
+pub struct MovingHeap<O: Observer> {
     pub(crate) nursery: Nursery,
     pub(crate) roots: Roots,
     pub(crate) types: Box<[Type]>,
@@ -51,16 +51,16 @@ pub struct Heap<O: Observer> {
     pub(crate) tenured: usize,
     /// A major collection begins when the old space has more bytes than this.
     pub(crate) major_at: usize,
-    pub(crate) settings: Settings,
+    pub(crate) settings: HeapSizes,
     pub(crate) observer: O,
 }
 
-impl<O: Observer> Heap<O> {
+impl<O: Observer> MovingHeap<O> {
     /// An empty heap for objects of these types. A [`TypeId`] is a place in the list.
     ///
     /// # Panics
     /// If there are more than 65,536 types.
-    pub fn new(mut settings: Settings, types: Vec<Type>, observer: O) -> Self {
+    pub fn new(mut settings: HeapSizes, types: Vec<Type>, observer: O) -> Self {
         assert!(types.len() <= 1 << 16, "type numbers have 16 bits");
         settings.nursery = settings.nursery.max(1 << 10);
         settings.largest_young = settings.largest_young.min(settings.nursery / 2);
@@ -110,7 +110,7 @@ impl<O: Observer> Heap<O> {
     /// the object's address. It is not pushed.
     ///
     /// # Safety
-    /// There is such a type and that is its size, a multiple of 8 from 16 to [`Settings::largest_young`]. The address is not used
+    /// There is such a type and that is its size, a multiple of 8 from 16 to [`HeapSizes::largest_young`]. The address is not used
     /// after the next allocation, and the slots get nothing but values of this heap.
     #[inline(always)]
     pub unsafe fn allocate_unrooted(&mut self, type_id: TypeId, size: usize) -> *mut u64 {
@@ -185,7 +185,7 @@ impl<O: Observer> Heap<O> {
         let id = SampleId(self.next_sample);
         self.next_sample += 1;
         self.young_samples.push((object, id));
-        self.observer.sampled(Sample { id, size, points });
+        self.observer.sampled(SampledObject { id, size, points });
     }
 
     /// Switches sampling on: from the next byte on, this sampler decides what is sampled. It replaces another one.
@@ -233,8 +233,8 @@ impl<O: Observer> Heap<O> {
 
     /// The state of the heap.
     #[must_use]
-    pub fn statistics(&self) -> Statistics {
-        Statistics {
+    pub fn statistics(&self) -> NurseryStatistics {
+        NurseryStatistics {
             used: self.old.used(),
             reserved: self.old.reserved(),
             allocated: self.nursery.allocated(),

@@ -38,8 +38,8 @@
 //! | 2.2, 3.2, listings 2 and 4: `collect_and_reserve` | `heap`, `Heap::collect_and_reserve`; the arithmetic in `Nursery::reserved_at_sample_point` |
 //! | 3.3: periods longer than the nursery | `Nursery::reset` and `jump` |
 //! | 3.4, listing 5: large objects, and objects with several sample points | `Nursery::allocated_outside` |
-//! | 3.5: type and survival | `Heap::settle_samples` in `collect`, [`Observer::settled`] |
-//! | 3.6: statistics | [`Statistics`] |
+//! | 3.5: type and survival | `MovingHeap::settle_samples` in `collect`, [`Observer::settled`] |
+//! | 3.6: statistics | [`NurseryStatistics`] |
 //! | 3.7: the fuzzer | `tests/prediction.rs` |
 //!
 //! Beyond the paper: distances may be random ([`nthbyte_sampling::Distances`]), sampled objects are followed until they are
@@ -59,7 +59,7 @@ mod observer;
 mod old;
 mod roots;
 
-pub use heap::{Heap, Settings};
+pub use heap::{HeapSizes, MovingHeap};
 pub use object::{Items, Type, TypeId};
-pub use observer::{Collection, Observer, Sample, SampleId, Statistics};
+pub use observer::{HeapCollection, NurseryStatistics, Observer, SampleId, SampledObject};
 pub use roots::Handle;

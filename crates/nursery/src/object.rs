@@ -32,7 +32,7 @@ pub(crate) const FORWARDED: u64 = 1 << 21;
 /// Its allocation was sampled, and the object is old.
 pub(crate) const SAMPLED: u64 = 1 << 22;
 
-/// The number of a type: its place in the list that [`Heap::new`](crate::Heap::new) takes.
+/// The number of a type: its place in the list that [`MovingHeap::new`](crate::MovingHeap::new) takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TypeId(pub u16);
 

@@ -8,7 +8,7 @@ pub struct SampleId(pub u64);
 
 /// A sampled allocation. Its type is not known yet: the header is written after the memory was taken (section 3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct SampledObject {
     /// Its number.
     pub id: SampleId,
     /// The bytes of the object, header included.
@@ -19,7 +19,7 @@ pub struct Sample {
 
 /// The kind of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Collection {
+pub enum HeapCollection {
     /// Of the nursery.
     Minor,
     /// Of everything.
@@ -28,7 +28,7 @@ pub enum Collection {
 
 /// The state of the heap after a collection (section 3.6), in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct NurseryStatistics {
     /// Objects in the old space, large ones included: `total_memory_used`.
     pub used: usize,
     /// Memory of the old space: `total_size_of_arenas`.
@@ -43,7 +43,7 @@ pub struct Statistics {
 /// way to the heap from there. So what it needs of the program, such as the stack, must lie in it.
 pub trait Observer {
     /// An allocation is sampled. Now is the time to look at the stack.
-    fn sampled(&mut self, sample: Sample) {
+    fn sampled(&mut self, sample: SampledObject) {
         let _ = sample;
     }
 
@@ -59,12 +59,12 @@ pub trait Observer {
     }
 
     /// A collection begins.
-    fn begins(&mut self, collection: Collection) {
+    fn begins(&mut self, collection: HeapCollection) {
         let _ = collection;
     }
 
     /// A collection has ended.
-    fn ended(&mut self, collection: Collection, statistics: Statistics) {
+    fn ended(&mut self, collection: HeapCollection, statistics: NurseryStatistics) {
         let _ = (collection, statistics);
     }
 }

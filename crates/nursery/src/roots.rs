@@ -6,7 +6,7 @@
 use core::ops::{Deref, DerefMut};
 
 use crate::object::{Address, Items, OLD, REMEMBERED, Word};
-use crate::{Heap, Observer, TypeId};
+use crate::{MovingHeap, Observer, TypeId};
 
 /// A place on the stack of roots, which holds nothing, an integer, or an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +47,7 @@ impl Handle {
 
 /// Roots and objects. A method that is given a handle above the top of the stack, or a slot that the object has not, panics; so
 /// does one that needs an object where there is none.
-impl<O: Observer> Heap<O> {
+impl<O: Observer> MovingHeap<O> {
     /// The place that the next value is pushed to.
     #[must_use]
     pub fn depth(&self) -> Handle {

@@ -7,16 +7,16 @@ mod trees;
 
 use std::collections::HashMap;
 
-use nthbyte_nursery::{Heap, Settings};
+use nthbyte_nursery::{HeapSizes, MovingHeap};
 use nthbyte_profile::Profile;
 use nthbyte_sampling::{Distances, Period, Sampler};
 use profiler::Profiler;
 use trees::size;
 
-fn profile(depth: u32, period: u64, distances: Distances, settings: Settings) -> (Profile, u64) {
+fn profile(depth: u32, period: u64, distances: Distances, settings: HeapSizes) -> (Profile, u64) {
     let profiler = Profiler::new(Vec::new(), "trees.rs", &trees::types(), period, distances);
     let observer = profiler.expect("memory is written to");
-    let mut heap = Heap::new(settings, trees::types(), observer);
+    let mut heap = MovingHeap::new(settings, trees::types(), observer);
     let period = Period::new(period).expect("a period");
     heap.start_sampling(Sampler::new(period, distances, 1));
     assert_eq!(
@@ -37,9 +37,9 @@ fn profile(depth: u32, period: u64, distances: Distances, settings: Settings) ->
 /// Every allocation is recorded: what the profile has is what the heap counted, by function, type and fate.
 #[test]
 fn a_profile_of_every_allocation_is_exact() {
-    let settings = Settings {
+    let settings = HeapSizes {
         nursery: 64 << 10,
-        ..Settings::default()
+        ..HeapSizes::default()
     };
     let (profile, allocated) = profile(6, 1, Distances::Every, settings);
     assert_eq!(
@@ -70,9 +70,9 @@ fn a_profile_of_every_allocation_is_exact() {
 /// Fixed distances: as many sample points as periods fit into what was allocated.
 #[test]
 fn fixed_distances_count_the_bytes() {
-    let settings = Settings {
+    let settings = HeapSizes {
         nursery: 32 << 10,
-        ..Settings::default()
+        ..HeapSizes::default()
     };
     for period in [1 << 10, 1 << 17] {
         let (profile, allocated) = profile(8, period, Distances::Fixed, settings);

@@ -1,6 +1,6 @@
 //! An old object that refers to a pinned one keeps it alive after the pin, when nothing else refers to it.
 
-use nthbyte_nursery::{Heap, Items, Settings, Type, TypeId};
+use nthbyte_nursery::{HeapSizes, Items, MovingHeap, Type, TypeId};
 
 #[test]
 fn an_old_object_keeps_what_was_pinned() {
@@ -10,11 +10,11 @@ fn an_old_object_keeps_what_was_pinned() {
         bytes: 0,
         items: Items::None,
     };
-    let settings = Settings {
+    let settings = HeapSizes {
         nursery: 1 << 10,
-        ..Settings::default()
+        ..HeapSizes::default()
     };
-    let mut heap = Heap::new(settings, vec![pair], ());
+    let mut heap = MovingHeap::new(settings, vec![pair], ());
     let holder = heap.allocate(TypeId(0));
     let number = heap.push_integer(42);
     let pinned = heap.allocate(TypeId(0));

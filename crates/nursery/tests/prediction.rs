@@ -3,7 +3,7 @@
 mod model;
 
 use model::{Action, Model};
-use nthbyte_nursery::Settings;
+use nthbyte_nursery::HeapSizes;
 use nthbyte_sampling::Distances;
 use proptest::prelude::*;
 
@@ -42,9 +42,9 @@ fn actions() -> impl Strategy<Value = Action> {
     ]
 }
 
-fn settings() -> impl Strategy<Value = Settings> {
+fn settings() -> impl Strategy<Value = HeapSizes> {
     (1usize << 10..1 << 13, 16usize..5000, 0usize..1 << 16).prop_map(
-        |(nursery, largest_young, first_major)| Settings {
+        |(nursery, largest_young, first_major)| HeapSizes {
             nursery,
             largest_young,
             first_major,

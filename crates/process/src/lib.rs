@@ -21,14 +21,14 @@ use nthbyte_profile::Method;
 use nthbyte_profile::event::{NodeId, ThreadId};
 use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
 use nthbyte_session::native::Placed;
-use nthbyte_session::{Config, Host, Outcome, Recording, Session, native, termination};
+use nthbyte_session::{Config, Host, Recording, Session, SessionOutcome, native, termination};
 
 /// Signals that end a program when a user stops it. The profile is completed first, as at SIGTERM.
 pub const ENDING_SIGNALS: [i32; 2] = [libc::SIGINT, libc::SIGHUP];
 
 /// How requests are sampled.
 #[derive(Clone, Copy, Debug)]
-pub struct Sampling {
+pub struct RequestSampling {
     /// What the profile says of it.
     pub method: Method,
     /// The method by which objects of the program are sampled besides, and the program's language; `None` if none are.
@@ -44,7 +44,7 @@ pub struct Sampling {
 /// The session of the process, with what samples for it.
 struct Running {
     session: Session,
-    sampling: Sampling,
+    sampling: RequestSampling,
 }
 
 /// The running session.
@@ -84,7 +84,7 @@ pub fn is_running() -> bool {
 pub fn begin<H: Host>(
     config: &Config,
     host: &'static H,
-    sampling: Sampling,
+    sampling: RequestSampling,
     more_notes: Vec<String>,
 ) -> Result<(), String> {
     let mut running = running().ok_or("another thread is starting or stopping a session")?;
@@ -132,7 +132,7 @@ pub fn is_own() -> bool {
 }
 
 /// Ends the session, and the process goes on. `None` if none is running.
-pub fn end() -> Option<Outcome> {
+pub fn end() -> Option<SessionOutcome> {
     end_with(|session| Some(session.finish(None)))
 }
 
@@ -140,11 +140,11 @@ pub fn end() -> Option<Outcome> {
 ///
 /// A signal handler may have called `exit`, in a thread that was interrupted anywhere: inside `malloc`, or in the middle of
 /// a recording. So nothing here takes memory of the program, except in one that links nthbyte.
-pub fn end_at_exit() -> Option<Outcome> {
+pub fn end_at_exit() -> Option<SessionOutcome> {
     end_with(Session::finish_at_exit)
 }
 
-fn end_with(finish: impl FnOnce(&Session) -> Option<Outcome>) -> Option<Outcome> {
+fn end_with(finish: impl FnOnce(&Session) -> Option<SessionOutcome>) -> Option<SessionOutcome> {
     if !is_own() {
         return None;
     }

@@ -10,7 +10,7 @@ use nthbyte_profile::event::{
     SourceDefinition, SourceId, Survival, ThreadId, TypeId,
 };
 use nthbyte_profile::holders::{
-    HOLDERS, Held, Holder, Interner, Kind, Link, Node, Reason, Snapshot,
+    HOLDERS, Held, Holder, Interner, Kind, Link, Reason, Snapshot, SnapshotNode,
 };
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Composition, Distances, Part, Profile, Reader, Writer};
@@ -164,7 +164,7 @@ fn with_everything() -> Result<Vec<u8>, Box<dyn Error>> {
 fn snapshot() -> Snapshot {
     let mut names = Interner::default();
     let [app, list, index, text] = ["app", "list", "7", "str"].map(|name| names.intern(name));
-    let node = |dominator, parent, kind, name, link, reference| Node {
+    let node = |dominator, parent, kind, name, link, reference| SnapshotNode {
         dominator,
         parent,
         kind,

@@ -25,7 +25,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use crate::format::MAGIC;
 use crate::names;
 
-pub use refusal::{Error, Refusal};
+pub use refusal::{ClaimError, ClaimRefusal};
 
 /// Another process holds the lock of a file for the time of one claim. After this time it must be stopped.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ const MOST_LOOKS: usize = 100;
 
 /// What is at a path. A path in it leads through no link.
 #[derive(Debug)]
-pub enum Place {
+pub enum AtPath {
     /// Nothing.
     /// Nothing.
     Free(PathBuf),
@@ -93,7 +93,7 @@ impl Claim {
     ///
     /// # Errors
     /// If the file cannot be made, or if one at `path` cannot be replaced that was to be, but for an empty one.
-    pub fn new(path: &Path, replaced: Replaced, kept: &[PathBuf]) -> Result<Self, Error> {
+    pub fn new(path: &Path, replaced: Replaced, kept: &[PathBuf]) -> Result<Self, ClaimError> {
         let mut candidate = path.to_owned();
         let mut number = 1;
         loop {
@@ -107,7 +107,7 @@ impl Claim {
                     Ok(Some(claim)) => return Ok(claim),
                     Ok(None) => {}
                     Err(why) => {
-                        return Err(Error {
+                        return Err(ClaimError {
                             path: candidate,
                             why,
                         });
@@ -137,7 +137,7 @@ impl Claim {
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn into_file(self) -> Result<File, Error> {
+    pub(crate) fn into_file(self) -> Result<File, ClaimError> {
         let file = open_claimed(&self.path, |_| true)?;
         self.confirm();
         Ok(file)
@@ -165,10 +165,10 @@ pub fn free_name(path: &Path) -> PathBuf {
     let mut number = 1;
     loop {
         let stays = match look(&candidate) {
-            Ok(Place::Own(_, found)) => found.len() > 0,
-            Ok(Place::Foreign) => true,
+            Ok(AtPath::Own(_, found)) => found.len() > 0,
+            Ok(AtPath::Foreign) => true,
             // The claim says what is wrong with it.
-            Ok(Place::Free(_) | Place::Special) | Err(_) => false,
+            Ok(AtPath::Free(_) | AtPath::Special) | Err(_) => false,
         };
         if !stays {
             return candidate;
@@ -181,7 +181,7 @@ pub fn free_name(path: &Path) -> PathBuf {
 /// Whether there is a profile that a claim could replace.
 #[must_use]
 pub fn is_own_profile(path: &Path) -> bool {
-    let Ok(Place::Own(real, _)) = look(path) else {
+    let Ok(AtPath::Own(real, _)) = look(path) else {
         return false;
     };
     let file = File::open(real);
@@ -193,28 +193,28 @@ pub fn is_own_profile(path: &Path) -> bool {
 ///
 /// # Errors
 /// If there is none.
-pub fn adopt(path: &Path) -> Result<File, Error> {
+pub fn adopt(path: &Path) -> Result<File, ClaimError> {
     open_claimed(path, |head| MAGIC.starts_with(head))
 }
 
 /// Opens a file that was claimed, if it begins in the right way, and empties it.
-fn open_claimed(path: &Path, is_right: impl Fn(&[u8]) -> bool) -> Result<File, Error> {
+fn open_claimed(path: &Path, is_right: impl Fn(&[u8]) -> bool) -> Result<File, ClaimError> {
     let open = || match look(path)? {
-        Place::Special => open_special(path),
-        Place::Own(real, _) => {
-            let file = open_own(&real)?.ok_or(Refusal::Replaced)?;
+        AtPath::Special => open_special(path),
+        AtPath::Own(real, _) => {
+            let file = open_own(&real)?.ok_or(ClaimRefusal::Replaced)?;
             let found = file.metadata().map_err(refusal)?;
             let head = head(&file).map_err(refusal)?;
             if found.nlink() != 1 || !is_right(&head) {
-                return Err(Refusal::Replaced);
+                return Err(ClaimRefusal::Replaced);
             }
             file.set_len(0).map_err(refusal)?;
             private(&file)?;
             Ok(file)
         }
-        Place::Free(_) | Place::Foreign => Err(Refusal::Replaced),
+        AtPath::Free(_) | AtPath::Foreign => Err(ClaimRefusal::Replaced),
     };
-    open().map_err(|why| Error {
+    open().map_err(|why| ClaimError {
         path: path.to_owned(),
         why,
     })
@@ -226,7 +226,7 @@ fn open_claimed(path: &Path, is_right: impl Fn(&[u8]) -> bool) -> Result<File, E
 ///
 /// # Errors
 /// If it is a folder, another user's link or pipe, or a link to nothing; or what the system says.
-pub fn look(path: &Path) -> Result<Place, Refusal> {
+pub fn look(path: &Path) -> Result<AtPath, ClaimRefusal> {
     let user = rustix::process::geteuid().as_raw();
     let is_trusted = |found: &Metadata| found.uid() == user || found.uid() == 0;
     let mut place = path.to_owned();
@@ -235,10 +235,10 @@ pub fn look(path: &Path) -> Result<Place, Refusal> {
             Ok(found) => found,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return match fs::metadata(path) {
-                    _ if links == 0 => Ok(Place::Free(place)),
+                    _ if links == 0 => Ok(AtPath::Free(place)),
                     // The links in /proc/self/fd lead to what has no name.
-                    Ok(found) if !found.is_file() && !found.is_dir() => Ok(Place::Special),
-                    _ => Err(Refusal::DanglingLink),
+                    Ok(found) if !found.is_file() && !found.is_dir() => Ok(AtPath::Special),
+                    _ => Err(ClaimRefusal::DanglingLink),
                 };
             }
             Err(error) => return Err(refusal(error)),
@@ -246,40 +246,40 @@ pub fn look(path: &Path) -> Result<Place, Refusal> {
         let kind = found.file_type();
         if kind.is_symlink() {
             if !is_trusted(&found) {
-                return Err(Refusal::ForeignLink);
+                return Err(ClaimRefusal::ForeignLink);
             }
             let target = fs::read_link(&place).map_err(refusal)?;
             place = place.parent().unwrap_or(Path::new("/")).join(target);
         } else if kind.is_dir() {
-            return Err(Refusal::Folder);
+            return Err(ClaimRefusal::Folder);
         } else if kind.is_file() {
             return Ok(if found.uid() == user {
-                Place::Own(place, found)
+                AtPath::Own(place, found)
             } else {
-                Place::Foreign
+                AtPath::Foreign
             });
         } else if kind.is_char_device() || kind.is_block_device() || is_trusted(&found) {
             // An ordinary user makes no devices: a terminal is the one of whoever has logged in.
-            return Ok(Place::Special);
+            return Ok(AtPath::Special);
         } else {
-            return Err(Refusal::ForeignPipe);
+            return Err(ClaimRefusal::ForeignPipe);
         }
     }
-    Err(Refusal::DanglingLink)
+    Err(ClaimRefusal::DanglingLink)
 }
 
 /// Claims this path. `None` if a file is there that stays: with `is_wanted`, this is an error.
-fn take(path: &Path, replaced: Replaced, is_wanted: bool) -> Result<Option<Claim>, Refusal> {
+fn take(path: &Path, replaced: Replaced, is_wanted: bool) -> Result<Option<Claim>, ClaimRefusal> {
     let claim = |undo| {
         let path = path.to_owned();
         Ok(Some(Claim { path, undo }))
     };
     for _ in 0..MOST_LOOKS {
         let real = match look(path)? {
-            Place::Special => return claim(Undo::Nothing),
-            Place::Foreign if is_wanted => return Err(Refusal::Foreign),
-            Place::Foreign => return Ok(None),
-            Place::Free(real) => {
+            AtPath::Special => return claim(Undo::Nothing),
+            AtPath::Foreign if is_wanted => return Err(ClaimRefusal::Foreign),
+            AtPath::Foreign => return Ok(None),
+            AtPath::Free(real) => {
                 match create_new(&real) {
                     Ok(file) => {
                         let locked = lock(&file);
@@ -295,19 +295,19 @@ fn take(path: &Path, replaced: Replaced, is_wanted: bool) -> Result<Option<Claim
                     // Two processes may come here, but only one of them makes the file.
                     Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                     Err(error) if error.kind() == ErrorKind::NotFound && !has_folder(&real) => {
-                        return Err(Refusal::NoFolder);
+                        return Err(ClaimRefusal::NoFolder);
                     }
                     Err(error) => return Err(refusal(error)),
                 }
                 continue;
             }
-            Place::Own(real, _) => real,
+            AtPath::Own(real, _) => real,
         };
         let file = match open_own(&real) {
             Ok(Some(file)) => file,
             Ok(None) => continue,
             // This user has forbidden it to itself.
-            Err(Refusal::NotAllowed) if !is_wanted => return Ok(None),
+            Err(ClaimRefusal::NotAllowed) if !is_wanted => return Ok(None),
             Err(why) => return Err(why),
         };
         let locked = lock(&file);
@@ -319,7 +319,7 @@ fn take(path: &Path, replaced: Replaced, is_wanted: bool) -> Result<Option<Claim
         };
         if !may {
             return if is_wanted {
-                Err(Refusal::NotAProfile)
+                Err(ClaimRefusal::NotAProfile)
             } else {
                 Ok(None)
             };
@@ -342,7 +342,7 @@ fn take(path: &Path, replaced: Replaced, is_wanted: bool) -> Result<Option<Claim
         }
         return claim(Undo::Nothing);
     }
-    Err(Refusal::Replaced)
+    Err(ClaimRefusal::Replaced)
 }
 
 /// Puts a new file in the place of an old one. Returns the old one's other name.
@@ -386,11 +386,11 @@ fn options() -> OpenOptions {
 }
 
 /// Opens this user's file. `None` if there is another one by now.
-fn open_own(path: &Path) -> Result<Option<File>, Refusal> {
+fn open_own(path: &Path) -> Result<Option<File>, ClaimRefusal> {
     let file = match options().open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            return Err(Refusal::NotAllowed);
+            return Err(ClaimRefusal::NotAllowed);
         }
         Err(error)
             if error.kind() == ErrorKind::NotFound
@@ -409,19 +409,19 @@ fn open_own(path: &Path) -> Result<Option<File>, Refusal> {
 ///
 /// # Errors
 /// What the system says; or if it is a file by now.
-pub fn open_special(path: &Path) -> Result<File, Refusal> {
+pub fn open_special(path: &Path) -> Result<File, ClaimRefusal> {
     let flags = OFlags::NOCTTY.bits() as i32;
     let mut options = OpenOptions::new();
     let opened = options.write(true).custom_flags(flags).open(path);
     let file = opened.map_err(refusal)?;
     if file.metadata().map_err(refusal)?.is_file() {
-        return Err(Refusal::Replaced);
+        return Err(ClaimRefusal::Replaced);
     }
     Ok(file)
 }
 
 /// Only the owner may read a profile: it contains private details of a program. The umask may have removed more.
-fn private(file: &File) -> Result<(), Refusal> {
+fn private(file: &File) -> Result<(), ClaimRefusal> {
     let found = file.metadata().map_err(refusal)?;
     if found.mode() & 0o777 != 0o600 {
         let mode = PermissionsExt::from_mode(0o600);
@@ -431,7 +431,7 @@ fn private(file: &File) -> Result<(), Refusal> {
 }
 
 /// Makes the file begin like a profile. Whoever writes to it begins at its start.
-fn begin(file: &File) -> Result<(), Refusal> {
+fn begin(file: &File) -> Result<(), ClaimRefusal> {
     file.write_all_at(&MAGIC, 0).map_err(refusal)
 }
 
@@ -482,17 +482,17 @@ fn has_folder(path: &Path) -> bool {
         .is_some_and(|folder| folder.as_os_str().is_empty() || folder.is_dir())
 }
 
-fn refusal(error: io::Error) -> Refusal {
+fn refusal(error: io::Error) -> ClaimRefusal {
     match error.kind() {
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Refusal::NotAllowed,
-        ErrorKind::StorageFull => Refusal::NoSpace,
-        ErrorKind::IsADirectory => Refusal::Folder,
-        ErrorKind::NotFound => Refusal::System("it cannot be made in its folder".to_owned()),
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => ClaimRefusal::NotAllowed,
+        ErrorKind::StorageFull => ClaimRefusal::NoSpace,
+        ErrorKind::IsADirectory => ClaimRefusal::Folder,
+        ErrorKind::NotFound => ClaimRefusal::System("it cannot be made in its folder".to_owned()),
         // Without the number of the error.
         _ => {
             let text = error.to_string();
             let text = text.split(" (os error").next().unwrap_or_default();
-            Refusal::System(text.to_owned())
+            ClaimRefusal::System(text.to_owned())
         }
     }
 }

@@ -8,7 +8,7 @@ pub const COMPILATION: u8 = 78;
 
 /// What came of a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum CompilationOutcome {
     /// Machine code of a loop, or of a whole function.
     Loop,
     /// Machine code of a bridge, which goes on where a guard of other code fails.
@@ -19,7 +19,7 @@ pub enum Outcome {
     Other,
 }
 
-impl Outcome {
+impl CompilationOutcome {
     const ALL: [Self; 4] = [Self::Loop, Self::Bridge, Self::Aborted, Self::Other];
 
     /// For people to read.
@@ -48,7 +48,7 @@ pub struct Compilation {
     /// The thread that did it. It stops the others of an interpreter with a lock.
     pub thread: ThreadId,
     /// What came of it.
-    pub outcome: Outcome,
+    pub outcome: CompilationOutcome,
 }
 
 impl Compilation {
@@ -72,7 +72,7 @@ impl Compilation {
     }
 
     /// The inverse of [`encode`](Self::encode); `None` if the bytes are not valid. An outcome of a later version is
-    /// [`Outcome::Other`].
+    /// [`CompilationOutcome::Other`].
     #[must_use]
     pub fn parse(mut bytes: &[u8]) -> Option<(u32, Self)> {
         let process = u32::try_from(take(&mut bytes)?).ok()?;
@@ -80,7 +80,7 @@ impl Compilation {
         let mut next = || take(&mut bytes).map(Nanos);
         let (start, duration, optimizing, assembling) = (next()?, next()?, next()?, next()?);
         let outcome = usize::try_from(take(&mut bytes)?).ok()?;
-        let outcome = Outcome::ALL.get(outcome).copied();
+        let outcome = CompilationOutcome::ALL.get(outcome).copied();
         // Whatever a file contains, the end is a time.
         start.0.checked_add(duration.0)?;
         Some((
@@ -91,7 +91,7 @@ impl Compilation {
                 optimizing: optimizing.min(duration),
                 assembling: assembling.min(duration),
                 thread,
-                outcome: outcome.unwrap_or(Outcome::Other),
+                outcome: outcome.unwrap_or(CompilationOutcome::Other),
             },
         ))
     }
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn an_event_keeps_a_compilation() {
-        for outcome in Outcome::ALL {
+        for outcome in CompilationOutcome::ALL {
             let one = Compilation {
                 start: Nanos(1 << 40),
                 duration: Nanos(300),
@@ -122,7 +122,10 @@ mod tests {
         }
         let mut later = vec![0, 0, 1, 1, 9, 1, 200, 1];
         let (_, one) = Compilation::parse(&later).unwrap();
-        assert_eq!((one.outcome, one.optimizing), (Outcome::Other, Nanos(1)));
+        assert_eq!(
+            (one.outcome, one.optimizing),
+            (CompilationOutcome::Other, Nanos(1))
+        );
         later.truncate(6);
         assert_eq!(Compilation::parse(&later), None);
     }

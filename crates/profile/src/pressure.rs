@@ -9,7 +9,7 @@ pub const PRESSURE: u8 = 79;
 /// What limits the memory of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Limit {
+pub enum MemoryLimit {
     /// The most memory of its control group; version 2 (`memory.max`), or version 1 (`memory.limit_in_bytes`).
     Group = 0,
     /// From here on, its control group is slowed down (`memory.high`).
@@ -20,7 +20,7 @@ pub enum Limit {
     Machine = 3,
 }
 
-impl Limit {
+impl MemoryLimit {
     const ALL: [Self; 4] = [Self::Group, Self::GroupHigh, Self::Addresses, Self::Machine];
 
     /// What sets it, for a person.
@@ -59,7 +59,7 @@ pub struct Pressure {
     /// When it was read.
     pub time: Nanos,
     /// What it is.
-    pub limit: Limit,
+    pub limit: MemoryLimit,
     /// Why it is in the file.
     pub alarm: Alarm,
     /// The limit, in bytes.
@@ -95,7 +95,7 @@ impl Pressure {
         let mut next = || take(&mut bytes);
         let process = u32::try_from(next()?).ok()?;
         let time = Nanos(next()?);
-        let limit = *Limit::ALL.get(usize::try_from(next()?).ok()?)?;
+        let limit = *MemoryLimit::ALL.get(usize::try_from(next()?).ok()?)?;
         let alarm = *Alarm::ALL.get(usize::try_from(next()?).ok()?)?;
         let pressure = Self {
             time,
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_is_encoded_is_read() {
-        for limit in Limit::ALL {
+        for limit in MemoryLimit::ALL {
             for alarm in Alarm::ALL {
                 let pressure = Pressure {
                     time: Nanos(5),

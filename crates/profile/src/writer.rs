@@ -14,7 +14,7 @@ use crate::processes::extension;
 /// 0600), because a profile contains private details of a program.
 ///
 /// # Errors
-/// See [`claim::Error`](crate::claim::Error).
+/// See [`claim::ClaimError`](crate::claim::Error).
 pub fn create(path: &Path) -> io::Result<File> {
     Ok(Claim::new(path, Replaced::Any, &[])?.into_file()?)
 }
@@ -26,7 +26,7 @@ pub fn create(path: &Path) -> io::Result<File> {
 pub fn create_new(path: &Path) -> io::Result<File> {
     claim::create_new(path).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => error,
-        _ => claim::Error::of(path, error).into(),
+        _ => claim::ClaimError::of(path, error).into(),
     })
 }
 

@@ -182,7 +182,7 @@ fn compositions_are_those_of_the_process() {
 fn snapshot(time: u64, recorded: &[Option<u32>]) -> Snapshot {
     let mut names = Interner::default();
     let name = names.intern("app");
-    let node = holders::Node {
+    let node = holders::SnapshotNode {
         dominator: 0,
         parent: 0,
         kind: Kind::Module,

@@ -9,7 +9,7 @@ use nthbyte_profile::event::{
     Allocation, Code, CollectionKind, CpuSample, Event, Extension, Label, LabelSetId, Lines, Nanos,
     NodeId, SourceDefinition, SourceId, Survival, Thread, ThreadId, TypeId,
 };
-use nthbyte_profile::holders::{HOLDERS, Holder, Outcome, Snapshot};
+use nthbyte_profile::holders::{HOLDERS, Holder, Snapshot, SnapshotOutcome};
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Distances, Firsts, Reader, Writer};
 
@@ -29,9 +29,9 @@ fn optional(values: &[Option<u64>]) -> String {
 fn snapshot(process: u32, of: &Snapshot) -> String {
     let text = |number| hex(of.texts.get(number).as_bytes());
     let outcome = match of.outcome {
-        Outcome::Complete => "complete",
-        Outcome::PathsOnly(_) => "paths",
-        Outcome::NotTaken(_) => "none",
+        SnapshotOutcome::Complete => "complete",
+        SnapshotOutcome::PathsOnly(_) => "paths",
+        SnapshotOutcome::NotTaken(_) => "none",
     };
     let why = hex(of.outcome.reason().unwrap_or_default().as_bytes());
     let mut line = format!(
@@ -316,7 +316,7 @@ fn both_readers_see_the_same_of_sources_labels_images_and_extensions() {
 
 #[test]
 fn both_readers_see_the_same_of_compilers() {
-    use compilation::Outcome::{Aborted, Bridge, Loop, Other};
+    use compilation::CompilationOutcome::{Aborted, Bridge, Loop, Other};
     let meta = Synthetic::default().meta();
     let mut writer = Writer::new(Vec::new(), &meta).unwrap();
     let mut all: Vec<Vec<u8>> = [Loop, Bridge, Aborted, Other]

@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use nthbyte_process::{ENDING_SIGNALS, Sampling};
+use nthbyte_process::{ENDING_SIGNALS, RequestSampling};
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, Sampler};
 use nthbyte_session::native::{Placed, Request};
@@ -44,7 +44,7 @@ pub fn begin(config: &Config) -> Result<Option<String>, String> {
     if collector.is_some_and(|found| !found.knows_setup) {
         notes.push(NO_SETUP.to_owned());
     }
-    let sampling = Sampling {
+    let sampling = RequestSampling {
         method: Method::Preload,
         objects: collector.map(|_| (Method::NurseryLimit, "RPython")),
         know_modules: nthbyte_unwind::begin,

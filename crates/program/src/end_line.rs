@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use nthbyte_host::process::for_each_name;
 use nthbyte_profile::{claim, names};
-use nthbyte_session::Outcome;
+use nthbyte_session::SessionOutcome;
 
 const STDERR: i32 = 2;
 /// Descriptors from here on are out of the program's way.
@@ -69,7 +69,7 @@ impl EndLine {
     ///
     /// The program may have been interrupted inside `malloc`: its signal handler has called `exit`. So nothing here needs the
     /// C library's memory.
-    pub fn print(&self, outcome: &Outcome) {
+    pub fn print(&self, outcome: &SessionOutcome) {
         if std::process::id() == self.process
             && let Some(descriptor) = self.stderr.as_ref().and_then(Stderr::descriptor)
         {
@@ -152,7 +152,7 @@ impl EndLine {
 }
 
 /// The text, like that of `python/nthbyte/_end_line.py`.
-fn line(outcome: &Outcome, path: &str, children: usize) -> String {
+fn line(outcome: &SessionOutcome, path: &str, children: usize) -> String {
     let mut parts = vec![match outcome.samples {
         1 => "1 sample".to_owned(),
         number => format!("{} samples", grouped(number)),
@@ -252,9 +252,9 @@ mod tests {
 
     #[test]
     fn the_line_says_what_was_recorded() {
-        let mut outcome = Outcome {
+        let mut outcome = SessionOutcome {
             samples: 1_234_567,
-            ..Outcome::default()
+            ..SessionOutcome::default()
         };
         assert_eq!(
             line(&outcome, "a.nthb", 0),

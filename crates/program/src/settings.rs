@@ -13,7 +13,7 @@ const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// What `nthbyte run` says.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
+pub struct ProgramSettings {
     /// The session's settings.
     pub session: Config,
     /// Whether a profile of the same name is replaced.
@@ -31,12 +31,12 @@ pub struct Settings {
 ///
 /// # Safety
 /// An array of strings that ends with a null pointer, or null. Nobody else uses it at the moment.
-pub unsafe fn take(environment: *mut *mut c_char) -> Option<Result<Settings, String>> {
+pub unsafe fn take(environment: *mut *mut c_char) -> Option<Result<ProgramSettings, String>> {
     // SAFETY: by the contract.
     unsafe {
         let (place, value) = find(environment, SETTINGS)?;
         let text = CStr::from_ptr(value).to_bytes();
-        let settings = serde_json::from_slice::<Settings>(text)
+        let settings = serde_json::from_slice::<ProgramSettings>(text)
             .map_err(|error| format!("bad settings of nthbyte run: {error}"))
             .and_then(|settings| settings.session.check().map(|()| settings));
         remove(place);
@@ -114,7 +114,7 @@ mod tests {
     const SESSION: &str = r#"{"output": "/x.nthb", "period": 524288, "distances": "exponential"}"#;
 
     /// Takes the settings out of an environment. Returns them, and the variables that are left.
-    fn taken(variables: &[&str]) -> (Option<Result<Settings, String>>, Vec<String>) {
+    fn taken(variables: &[&str]) -> (Option<Result<ProgramSettings, String>>, Vec<String>) {
         let copy = |text: &&str| {
             let text = CString::new(*text).unwrap();
             // SAFETY: a C string.

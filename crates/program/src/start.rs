@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 use nthbyte_host::threads::uncancelled;
 use nthbyte_process::main_thread;
 use nthbyte_profile::claim::{Claim, Replaced};
-use nthbyte_session::{Outcome, guarded};
+use nthbyte_session::{SessionOutcome, guarded};
 
 use crate::end_line::{EndLine, explain};
-use crate::settings::{self, Settings};
+use crate::settings::{self, ProgramSettings};
 use crate::{agent, objects};
 
 /// Called before `main`, after the initialisers of the libraries that this one needs.
@@ -55,7 +55,7 @@ extern "C" fn begin(_: c_int, _: *const *const c_char, first: *mut *mut c_char) 
     }
 }
 
-fn start(settings: &Settings) -> Result<(), String> {
+fn start(settings: &ProgramSettings) -> Result<(), String> {
     let mut config = settings.session.clone();
     let replaced = if settings.force {
         Replaced::Profile
@@ -107,7 +107,7 @@ pub extern "C" fn end() {
     end_with(nthbyte_process::end_at_exit);
 }
 
-fn end_with(end: fn() -> Option<Outcome>) {
+fn end_with(end: fn() -> Option<SessionOutcome>) {
     let printed = catch_unwind(|| {
         // The thread that calls `exit` may be cancelled, but does not end.
         uncancelled(|| {

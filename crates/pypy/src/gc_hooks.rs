@@ -19,7 +19,7 @@ use nthbyte_profile::event::{
 };
 use nthbyte_profile::{Distances, Method, Source};
 use nthbyte_session::{
-    Config, Counted, KeyMap, Mark, Outcome, PerEpoch, Recording, Session, guarded,
+    Config, Counted, KeyMap, Mark, PerEpoch, Recording, Session, SessionOutcome, guarded,
 };
 
 use crate::host::HOST;
@@ -110,7 +110,7 @@ pub fn start(config: &Config) -> Result<(), String> {
 
 /// Ends the session and returns its result. The number of allocated bytes has an error of at most
 /// the nursery's size.
-pub fn stop() -> Option<Outcome> {
+pub fn stop() -> Option<SessionOutcome> {
     let mut sampling = lock()?.take()?;
     let epoch = sampling
         .session

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nthbyte_rpython::binary::{Library, MemoryMap, Redirect};
+use nthbyte_rpython::binary::{MappedLibrary, MemoryMap, Redirect};
 
 /// Whether this process is a copy.
 static IS_SEALED: AtomicBool = AtomicBool::new(false);
@@ -124,7 +124,7 @@ impl Seal {
     /// # Errors
     /// One clause that says what is missing.
     pub fn prepare() -> Result<Self, String> {
-        let library = Library::of_this_process().ok_or("this interpreter is not PyPy")?;
+        let library = MappedLibrary::of_this_process().ok_or("this interpreter is not PyPy")?;
         let map = MemoryMap::read()?;
         let (done, timed_out) = (done as *const () as usize, timed_out as *const () as usize);
         let functions: [(&CStr, usize); 20] = [

@@ -32,7 +32,7 @@ pub use explain::{Explanation, Killed};
 pub use holders::{Holders, HoldersError};
 pub use inclusive::{ByStack, Sparse, Sum};
 pub use leaks::Leaks;
-pub use memory::Memory;
+pub use memory::MemoryReport;
 pub use quantity::{Bytes, Quantity};
 pub use selection::{At, LabelQuery, Selected, Selection, SelectionError};
 pub use suite::Suite;

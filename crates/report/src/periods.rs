@@ -155,7 +155,7 @@ mod tests {
             shown.contains("4 samples, one every 16.0 KiB at first, 1.00 MiB at"),
             "{shown}"
         );
-        let asked = crate::explain::Asked {
+        let asked = crate::explain::ExplainOptions {
             words: Vec::new(),
             more_processes: 0,
             repeated: false,

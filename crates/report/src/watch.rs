@@ -10,7 +10,7 @@ use nthbyte_profile::model::{Sample, process_label};
 use nthbyte_profile::{Lifetimes, NO_LABEL, Profile};
 
 use crate::estimate::{Estimate, Estimator, Totals};
-use crate::memory::Memory;
+use crate::memory::MemoryReport;
 use crate::periods;
 use crate::selection::At;
 use crate::statistics::difference::{Side, compare};
@@ -56,7 +56,7 @@ pub enum Column {
 
 /// What is asked of the profile.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct WatchOptions {
     /// What a row stands for.
     pub rows: RowsOf,
     /// The order of rows, the largest first.
@@ -69,7 +69,7 @@ pub struct Asked {
 
 /// A row.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct WatchRow {
     /// Its name.
     pub name: String,
     /// The file and the line of a function; empty for others.
@@ -118,7 +118,7 @@ pub struct Watch {
     /// The parts of the resident set at its last reading, with their bytes, the largest first.
     pub parts: Vec<(&'static str, f64)>,
     /// The rows.
-    pub rows: Vec<Row>,
+    pub rows: Vec<WatchRow>,
     /// When the last snapshot of who holds what was taken, and its objects.
     pub snapshot: Option<(Nanos, u64)>,
 }
@@ -142,7 +142,7 @@ type Key = Option<u32>;
 impl Watch {
     /// The state at the end of what the profile has.
     #[must_use]
-    pub fn of(profile: &Profile, asked: &Asked) -> Self {
+    pub fn of(profile: &Profile, asked: &WatchOptions) -> Self {
         let end = profile.end;
         let before = |length: Nanos| {
             Nanos(end.0.saturating_sub(length.0))
@@ -194,12 +194,12 @@ impl Watch {
             has_ends: profile.lifetimes() == Lifetimes::All,
             seconds: seconds(over(rate_from)),
         };
-        let mut rows: Vec<Row> = sums
+        let mut rows: Vec<WatchRow> = sums
             .iter()
             .map(|(&key, sums)| figures.row(profile, asked.rows, key, sums))
             .filter(|row| row.name.contains(&asked.filter) || row.place.contains(&asked.filter))
             .collect();
-        let value = |row: &Row| match asked.sort {
+        let value = |row: &WatchRow| match asked.sort {
             Column::Rate => row.rate.estimate,
             Column::Alive => row.alive.map_or(row.rate.estimate, |of| of.estimate),
             Column::Growth => row.growth.map_or(row.rate.estimate, |of| of.estimate),
@@ -255,10 +255,10 @@ struct Figures {
 }
 
 impl Figures {
-    fn row(&self, profile: &Profile, rows: RowsOf, key: Key, sums: &Sums) -> Row {
+    fn row(&self, profile: &Profile, rows: RowsOf, key: Key, sums: &Sums) -> WatchRow {
         let (name, place) = names(profile, rows, key);
         let known = self.has_ends.then_some(());
-        Row {
+        WatchRow {
             name,
             place,
             rate: self.rate(&sums.allocated),
@@ -392,7 +392,7 @@ fn collections(profile: &Profile, from: Nanos, seconds: f64) -> (f64, f64) {
 }
 
 fn parts(profile: &Profile) -> Vec<(&'static str, f64)> {
-    let Ok(memory) = Memory::of(profile, At::End) else {
+    let Ok(memory) = MemoryReport::of(profile, At::End) else {
         return Vec::new();
     };
     let mut groups = memory.groups();
@@ -442,7 +442,7 @@ pub fn curve(points: &[Option<f64>]) -> String {
 
 /// A name and its place in so many columns: the place gives way first, from its beginning.
 #[must_use]
-pub fn named(row: &Row, columns: usize) -> String {
+pub fn named(row: &WatchRow, columns: usize) -> String {
     let name = text::width(&row.name);
     if row.place.is_empty() || columns < name + 8 {
         return text::fit(&row.name, columns, Cut::Middle);
@@ -483,9 +483,9 @@ mod tests {
             let sample = Sample { labels, ..sample };
             profile.samples.push(sample).unwrap();
         }
-        let asked = Asked {
+        let asked = WatchOptions {
             rows: RowsOf::Labels,
-            ..Asked::default()
+            ..WatchOptions::default()
         };
         let rows = Watch::of(&profile, &asked).rows;
         let mut names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
@@ -504,9 +504,9 @@ mod tests {
             RowsOf::Process,
             RowsOf::Labels,
         ] {
-            let asked = Asked {
+            let asked = WatchOptions {
                 rows,
-                ..Asked::default()
+                ..WatchOptions::default()
             };
             let watch = Watch::of(&profile, &asked);
             let sum: f64 = watch.rows.iter().map(|row| row.rate.estimate).sum();
@@ -526,10 +526,10 @@ mod tests {
     fn growth_is_what_is_alive_less_what_was() {
         let profile = profile();
         let since = Nanos(profile.end.0 / 2);
-        let asked = |sort| Asked {
+        let asked = |sort| WatchOptions {
             sort,
             since,
-            ..Asked::default()
+            ..WatchOptions::default()
         };
         let watch = Watch::of(&profile, &asked(Column::Growth));
         let alive_at = |time: Nanos| -> f64 {
@@ -559,7 +559,7 @@ mod tests {
         assert_eq!(watch.growth_over.0, profile.end.0 - since.0);
         // A filter keeps the rows that it names.
         let name = watch.rows[0].name.clone();
-        let asked = Asked {
+        let asked = WatchOptions {
             filter: name.clone(),
             ..asked(Column::Alive)
         };
@@ -588,9 +588,9 @@ mod tests {
             );
             fewer |= kept.samples.len() * 2 < whole.samples.len();
             for rows in [RowsOf::Function, RowsOf::Type, RowsOf::Thread] {
-                let asked = Asked {
+                let asked = WatchOptions {
                     rows,
-                    ..Asked::default()
+                    ..WatchOptions::default()
                 };
                 let of = |profile: &Profile| Watch::of(profile, &asked);
                 let (kept, whole) = (of(&kept), of(&whole));

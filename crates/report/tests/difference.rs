@@ -7,7 +7,7 @@ use nthbyte_profile::model::{
     Frame, Function, Lifetime, Sample, Sampling, SamplingId, Shape, StackNode, TypeNames,
 };
 use nthbyte_profile::synthetic::Synthetic;
-use nthbyte_report::diff::{Change, Diff, Measure, Options};
+use nthbyte_report::diff::{Change, Diff, DiffOptions, Measure};
 use nthbyte_report::{By, text};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use rand_distr::{Binomial, Distribution, LogNormal};
@@ -153,7 +153,7 @@ fn day(program: &Program, deviation: f64, random: &mut StdRng) -> Program {
 }
 
 pub(crate) fn diff(old: &[Profile], new: &[Profile]) -> Diff {
-    Diff::of(old, new, &Options::default())
+    Diff::of(old, new, &DiffOptions::default())
 }
 
 pub(crate) fn function(name: &str) -> usize {
@@ -283,7 +283,7 @@ fn coverage(
         };
         let (old, new) = (side(program, periods[0]), side(&changed, periods[1]));
         let diff = diff(&old, &new);
-        let mut rows: Vec<Option<&nthbyte_report::diff::Row>> = vec![None; program.len()];
+        let mut rows: Vec<Option<&nthbyte_report::diff::DiffRow>> = vec![None; program.len()];
         for row in &diff.rows {
             rows[function(&row.name)] = Some(row);
         }
@@ -461,9 +461,9 @@ fn tables_fit_and_obey_nothing() {
     };
     let (old, new) = ([of(1)], [of(2)]);
     for by in [By::Function, By::Line, By::File, By::Type] {
-        let options = Options {
+        let options = DiffOptions {
             by,
-            ..Options::default()
+            ..DiffOptions::default()
         };
         let mut diff = Diff::of(&old, &new, &options);
         for measure in diff.measures.clone() {

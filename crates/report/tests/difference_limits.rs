@@ -1,7 +1,7 @@
 //! Does `--fail-on` fail as rarely as is stated, and does a comparison know what it could have found?
 
 use nthbyte_profile::Profile;
-use nthbyte_report::diff::{Diff, Measure, Options};
+use nthbyte_report::diff::{Diff, DiffOptions, Measure};
 use rand::{SeedableRng, rngs::StdRng};
 
 use crate::difference::{Objects, PERIOD, Program, function, program, run_in_phases};
@@ -30,9 +30,9 @@ fn pairs(
     is_counted: bool,
 ) -> impl Iterator<Item = Diff> {
     let limits = ["+5%", "function_3:+5%"];
-    let options = Options {
+    let options = DiffOptions {
         limits: limits.map(|limit| limit.parse().expect("a limit")).to_vec(),
-        ..Options::default()
+        ..DiffOptions::default()
     };
     (0..number).map(move |seed| {
         let mut random = StdRng::seed_from_u64(9000 + seed);

@@ -10,7 +10,7 @@ use nthbyte_profile::model::{
     ThreadNames, TimeSample, TypeNames,
 };
 use nthbyte_profile::synthetic::{self, Synthetic};
-use nthbyte_report::explain::{Answer, Asked, Style, Topic};
+use nthbyte_report::explain::{Answer, ExplainOptions, Style, Topic};
 use nthbyte_report::text;
 use nthbyte_report::{By, Estimate, Explanation, Summary};
 use proptest::prelude::*;
@@ -95,8 +95,8 @@ fn churn(samples: u64) -> Objects {
     }
 }
 
-fn asked() -> Asked {
-    Asked {
+fn asked() -> ExplainOptions {
+    ExplainOptions {
         words: vec!["app.nthb".to_owned()],
         more_processes: 0,
         repeated: false,
@@ -504,7 +504,7 @@ fn what_is_missing_comes_first() {
     let mut profile = profile(&[churn(500)]);
     profile.complete = false;
     profile.lost.push((event::LostKind::Other, 1234));
-    let asked = Asked {
+    let asked = ExplainOptions {
         more_processes: 3,
         repeated: false,
         ..asked()
@@ -541,7 +541,7 @@ fn the_json_is_what_the_document_says() {
 
 #[test]
 fn a_word_is_quoted_for_a_shell() {
-    let asked = Asked {
+    let asked = ExplainOptions {
         words: vec!["it's a.nthb".to_owned()],
         more_processes: 0,
         repeated: false,
@@ -561,7 +561,7 @@ proptest! {
     fn it_is_a_screen(seed in 0_u64..1000, samples in 0_u32..1000, hostile: bool, width in 0_usize..200, path in ".{0,120}", number in 1_usize..6) {
         let setup = Synthetic { samples, seed, hostile, ..Synthetic::default() };
         let profile = Profile::read(&setup.bytes()[..]).unwrap();
-        let asked = Asked { words: vec![path; number], more_processes: number, repeated: number % 2 == 1 };
+        let asked = ExplainOptions { words: vec![path; number], more_processes: number, repeated: number % 2 == 1 };
         let explanation = Explanation::of(&profile, &asked);
         let shown = explanation.render(width, Style::Plain);
         prop_assert!(shown.lines().count() <= 24, "{shown}");

@@ -109,7 +109,7 @@ fn the_programs_figures_stay() {
         .iter()
         .filter(|row| row.file != IMPORTS && row.file != START)
     {
-        let same = |of: &&summary::Row<summary::RowBytes>| {
+        let same = |of: &&summary::SummaryRow<summary::RowBytes>| {
             (&of.name, &of.file, of.line) == (&row.name, &row.file, row.line)
         };
         let found = other.rows.iter().find(same).expect("the same row");

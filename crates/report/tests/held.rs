@@ -2,10 +2,12 @@
 
 use crate::service::{MINUTE, churn, even, leak, profile};
 use nthbyte_profile::event::{FrameKind, Nanos, NodeId, SampleId};
-use nthbyte_profile::holders::{Held, Holder, Interner, Kind, Link, Node, Reason, Snapshot};
+use nthbyte_profile::holders::{
+    Held, Holder, Interner, Kind, Link, Reason, Snapshot, SnapshotNode,
+};
 use nthbyte_profile::model::{Frame, Function, Profile, StackNode, ThreadNames};
 use nthbyte_report::Leaks;
-use nthbyte_report::explain::{Asked, Explanation};
+use nthbyte_report::explain::{ExplainOptions, Explanation};
 use nthbyte_report::leaks::Verdict;
 
 const THREAD: u64 = 4711;
@@ -26,7 +28,7 @@ pub fn snapshot_of(
         ..Snapshot::empty(time, Reason::Interval)
     };
     for &(parent, dominator, kind, name, link, reference, len) in nodes {
-        taken.nodes.push(Node {
+        taken.nodes.push(SnapshotNode {
             dominator,
             parent,
             kind,
@@ -136,9 +138,9 @@ fn a_leak_has_its_holder_and_says_that_it_grows() {
         snapshot(&made, 1.0, &cache(41_000), 2, 1),
     ];
     made.processes[0].snapshots = snapshots;
-    let asked = Asked {
+    let asked = ExplainOptions {
         words: vec!["app.nthb".to_owned()],
-        ..Asked::default()
+        ..ExplainOptions::default()
     };
     let explained = Explanation::of(&made, &asked);
     let said = judge(made);

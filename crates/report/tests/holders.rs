@@ -2,11 +2,11 @@
 
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::holders::{
-    Held, Holder, Interner, Kind, Link, Node, Outcome, Reason, Snapshot,
+    Held, Holder, Interner, Kind, Link, Reason, Snapshot, SnapshotNode, SnapshotOutcome,
 };
 use nthbyte_profile::synthetic::Synthetic;
 use nthbyte_profile::{Meta, Profile};
-use nthbyte_report::diff::{Measure, Options};
+use nthbyte_report::diff::{DiffOptions, Measure};
 use nthbyte_report::holders::{Naming, add_track, as_profile};
 use nthbyte_report::{Aggregate, At, By, Diff, Holders, HoldersError, Summary};
 
@@ -34,7 +34,7 @@ impl Graph {
         (link, reference): (Link, &str),
         len: Option<u32>,
     ) -> u32 {
-        self.snapshot.nodes.push(Node {
+        self.snapshot.nodes.push(SnapshotNode {
             dominator,
             parent,
             kind,
@@ -259,7 +259,7 @@ fn long_chains_and_broad_trees_are_shown_in_linear_time() {
 #[test]
 fn paths_only_is_said() {
     let mut graph = service();
-    graph.snapshot.outcome = Outcome::PathsOnly("there was no time".to_owned());
+    graph.snapshot.outcome = SnapshotOutcome::PathsOnly("there was no time".to_owned());
     let holders = Holders::of(&graph.profile(), None).expect("a snapshot");
     assert!(holders.notes[0].starts_with("there was no time: "));
 }
@@ -303,7 +303,7 @@ fn two_snapshots_are_compared_by_holder() {
     let cache = 3;
     grown.hold(Holder::Node(cache), 300);
     let new = as_profile(&grown.profile(), None, Naming::Path).expect("a snapshot");
-    let options = Options {
+    let options = DiffOptions {
         by: By::Function,
         inclusive: true,
         prefixes: Vec::new(),

@@ -3,9 +3,9 @@
 use nthbyte_profile::event::{Memory, Nanos};
 use nthbyte_profile::meta::{Distances, Meta, Method, Source, SourceKind};
 use nthbyte_profile::model::{Profile, SamplingId};
-use nthbyte_profile::pressure::{Alarm, Limit, Pressure};
+use nthbyte_profile::pressure::{Alarm, MemoryLimit, Pressure};
 use nthbyte_profile::synthetic::{self, Synthetic};
-use nthbyte_report::explain::{Asked, Topic};
+use nthbyte_report::explain::{ExplainOptions, Topic};
 use nthbyte_report::{By, Bytes, Explanation, Killed, Selected, Sort, Summary};
 
 const MIB: u64 = 1 << 20;
@@ -62,7 +62,7 @@ fn killed() -> Profile {
 fn pressure(time: Nanos, part: f64) -> Pressure {
     Pressure {
         time,
-        limit: Limit::Group,
+        limit: MemoryLimit::Group,
         alarm: Alarm::None,
         most: 173 * MIB,
         used: (173.0 * MIB as f64 * part) as u64,
@@ -71,7 +71,7 @@ fn pressure(time: Nanos, part: f64) -> Pressure {
 }
 
 fn said(profile: &Profile) -> Option<String> {
-    let asked = Asked::default();
+    let asked = ExplainOptions::default();
     let explanation = Explanation::of(profile, &asked);
     let first = &explanation.answers[0];
     (first.topic == Topic::Killed).then(|| first.sentences.join(" "))

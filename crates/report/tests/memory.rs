@@ -8,10 +8,10 @@ use nthbyte_profile::holders::{Kind, Link};
 use nthbyte_profile::meta::{Method, READS_ARE_FORBIDDEN, SourceKind};
 use nthbyte_profile::model::{Lifetime, Profile};
 use nthbyte_profile::synthetic::Synthetic;
-use nthbyte_report::explain::{Asked, Resident};
-use nthbyte_report::leaks::Place;
-use nthbyte_report::memory::{Holder, Holders, Key, MemoryError};
-use nthbyte_report::{At, Estimate, Explanation, Memory};
+use nthbyte_report::explain::{ExplainOptions, Resident};
+use nthbyte_report::leaks::LeakPlace;
+use nthbyte_report::memory::{FreeMemoryHolder, FreeMemoryHolders, MemoryError, MemoryKey};
+use nthbyte_report::{At, Estimate, Explanation, MemoryReport};
 use proptest::prelude::*;
 
 /// Counts of the C library, of the heap and of PyPy.
@@ -75,7 +75,7 @@ fn composition(time: Nanos, mapped: &[u64], counted: &[Option<u64>]) -> Composit
     composition
 }
 
-fn sum(memory: &Memory) -> f64 {
+fn sum(memory: &MemoryReport) -> f64 {
     memory.rows.iter().map(|row| row.bytes.estimate).sum()
 }
 
@@ -101,13 +101,13 @@ proptest! {
         let whole = profile(interpreter, Vec::new());
         let time = Nanos((whole.end.0 as f64 * part) as u64);
         let profile = profile(interpreter, vec![at_start, composition(time, &mapped, &counted)]);
-        let memory = Memory::of(&profile, At::Peak).expect("there is one");
+        let memory = MemoryReport::of(&profile, At::Peak).expect("there is one");
         prop_assert_eq!(memory.rss, mapped.iter().sum::<u64>());
         prop_assert!((sum(&memory) - memory.rss as f64).abs() <= 1e-6 * memory.rss as f64 + 1.0,
             "{} {:?}", memory.rss, memory.rows);
         for row in &memory.rows {
             prop_assert!(row.bytes.low <= row.bytes.estimate && row.bytes.estimate <= row.bytes.high, "{row:?}");
-            prop_assert_eq!(row.bytes.estimate < 0.0, row.key == Key::NotResident, "{:?}", row);
+            prop_assert_eq!(row.bytes.estimate < 0.0, row.key == MemoryKey::NotResident, "{:?}", row);
         }
         // A group is not less than nothing, though a row may be.
         let text = memory.render(80);
@@ -128,9 +128,9 @@ fn holders_fit_in_a_narrow_terminal() {
         "CPython 3.13.0",
         vec![composition(Nanos(20), &[1 << 20], &[])],
     );
-    let mut memory = Memory::of(&profile, At::Peak).expect("there is one");
-    let holder = |free| Holder {
-        place: Place {
+    let mut memory = MemoryReport::of(&profile, At::Peak).expect("there is one");
+    let holder = |free| FreeMemoryHolder {
+        place: LeakPlace {
             function: "package.module.Class.method".to_owned(),
             file: "/usr/lib/python3/package/module.py".to_owned(),
             line: 1234,
@@ -146,7 +146,7 @@ fn holders_fit_in_a_narrow_terminal() {
         low,
         high,
     };
-    memory.holders = Some(Holders {
+    memory.holders = Some(FreeMemoryHolders {
         at_nanos: 20,
         free: 300_000,
         sparse_pages: 0,
@@ -166,13 +166,13 @@ fn the_moment_is_the_nearest_composition() {
     let sizes = [(10, 500), (20, 900), (30, 700)];
     let compositions = sizes.map(|(time, bytes)| composition(Nanos(time), &[bytes], &[]));
     let profile = profile("CPython 3.13.0", compositions.to_vec());
-    let at = |at| Memory::of(&profile, at).expect("there is one");
+    let at = |at| MemoryReport::of(&profile, at).expect("there is one");
     assert_eq!((at(At::Peak).at_nanos, at(At::Peak).rss), (20, 900));
     assert_eq!(at(At::End).rss, 700);
     assert_eq!(at(At::Time(Nanos(13))).rss, 500);
     assert_eq!(at(At::Time(Nanos(17))).rss, 900);
     let within = |at, range: [u64; 2]| {
-        let found = Memory::within(&profile, at, &(Nanos(range[0])..Nanos(range[1])));
+        let found = MemoryReport::within(&profile, at, &(Nanos(range[0])..Nanos(range[1])));
         found.map(|memory| memory.rss)
     };
     assert_eq!(within(At::Peak, [0, 20]), Ok(500));
@@ -181,16 +181,16 @@ fn the_moment_is_the_nearest_composition() {
     assert_eq!(within(At::Time(Nanos(13)), [15, u64::MAX]), Ok(900));
     assert_eq!(within(At::Peak, [11, 20]), Err(MemoryError::NotThen));
     assert!(matches!(
-        Memory::of(&profile, At::Time(Nanos(profile.end.0 + 1))),
+        MemoryReport::of(&profile, At::Time(Nanos(profile.end.0 + 1))),
         Err(MemoryError::AfterTheEnd { .. })
     ));
-    let moments: Vec<u64> = Memory::over_time(&profile, 10)
+    let moments: Vec<u64> = MemoryReport::over_time(&profile, 10)
         .iter()
         .map(|of| of.rss)
         .collect();
     assert_eq!(moments, [500, 900, 700]);
     // The peak and the end are always among them.
-    let moments: Vec<u64> = Memory::over_time(&profile, 1)
+    let moments: Vec<u64> = MemoryReport::over_time(&profile, 1)
         .iter()
         .map(|of| of.rss)
         .collect();
@@ -226,7 +226,7 @@ fn of_nearly_equal_compositions_the_one_at_which_most_was_alive_is_the_peak() {
     compositions.sort_by_key(|of| of.time);
     profile.processes[0].compositions = compositions;
     let peak = |profile: &Profile| {
-        Memory::of(profile, At::Peak)
+        MemoryReport::of(profile, At::Peak)
             .expect("there is one")
             .at_nanos
     };
@@ -244,7 +244,7 @@ fn a_reading_that_missed_the_peak_is_not_called_the_peak() {
         vec![composition(Nanos(20), &[1 << 20], &[])],
     );
     let text = |profile: &Profile| {
-        Memory::of(profile, At::Peak)
+        MemoryReport::of(profile, At::Peak)
             .expect("there is one")
             .render(80)
     };
@@ -281,7 +281,7 @@ fn a_report_says_how_far_its_reading_is_from_the_moment() {
         profile.memory = readings.iter().map(reading).collect();
     };
     let far = |profile: &Profile, at| {
-        let report = Memory::of(profile, at).expect("there is one");
+        let report = MemoryReport::of(profile, at).expect("there is one");
         let mut notes = report.notes.into_iter();
         notes.find(|note| note.contains("what it was made of"))
     };
@@ -290,7 +290,7 @@ fn a_report_says_how_far_its_reading_is_from_the_moment() {
     assert_eq!(far(&profile, At::Peak), None);
     let explained = |profile: &Profile| {
         let resident = Resident::of(profile);
-        let asked = Asked::default();
+        let asked = ExplainOptions::default();
         let explanation = Explanation::with_resident(profile, &asked, Some(&resident));
         let answers = explanation.answers.into_iter();
         let sentences: Vec<String> = answers.flat_map(|answer| answer.sentences).collect();
@@ -335,7 +335,7 @@ fn a_heap_that_could_not_be_read_is_said() {
         profile("CPython 3.13.0", vec![composition])
     };
     let said = |profile: &Profile| {
-        let report = Memory::of(profile, At::Peak).expect("there is one");
+        let report = MemoryReport::of(profile, At::Peak).expect("there is one");
         report.notes.into_iter().find(|note| note.contains("heap"))
     };
     assert_eq!(said(&with_heap(true)), None);
@@ -351,10 +351,10 @@ fn a_heap_that_could_not_be_read_is_said() {
 #[test]
 fn an_old_profile_says_what_it_lacks() {
     let profile = profile("CPython 3.13.0", Vec::new());
-    let error = Memory::of(&profile, At::Peak).expect_err("nothing was recorded");
+    let error = MemoryReport::of(&profile, At::Peak).expect_err("nothing was recorded");
     assert_eq!(error, MemoryError::NotRecorded);
     assert!(error.to_string().contains("older nthbyte"));
-    assert!(Memory::over_time(&profile, 10).is_empty());
+    assert!(MemoryReport::over_time(&profile, 10).is_empty());
 }
 
 #[test]
@@ -371,12 +371,12 @@ fn native_memory_from_before_the_session_is_not_native_blocks() {
     later.set(Part::LibraryMapped, 600);
     let mut profile = profile("CPython 3.13.0", vec![first, later]);
     profile.samples = Default::default();
-    let memory = Memory::of(&profile, At::Peak).expect("there is one");
+    let memory = MemoryReport::of(&profile, At::Peak).expect("there is one");
     let bytes = |key| memory.row(key).map_or(0.0, |row| row.bytes.estimate);
-    assert_eq!(bytes(Key::Before), 400.0);
-    assert_eq!(bytes(Key::Native), 900.0);
-    assert_eq!(bytes(Key::LibraryFree), 300.0);
-    assert_eq!(bytes(Key::Unknown), 400.0);
+    assert_eq!(bytes(MemoryKey::Before), 400.0);
+    assert_eq!(bytes(MemoryKey::Native), 900.0);
+    assert_eq!(bytes(MemoryKey::LibraryFree), 300.0);
+    assert_eq!(bytes(MemoryKey::Unknown), 400.0);
     assert!((memory.unknown() - 0.2).abs() < 1e-9);
 }
 
@@ -429,7 +429,7 @@ fn free_blocks_are_shared_out_among_survivors() {
     ];
     let snapshot = crate::held::snapshot_of(&cache, 2, time, alive.iter().copied());
     profile.processes[0].snapshots = vec![snapshot];
-    let memory = Memory::of(&profile, At::End).expect("there is one");
+    let memory = MemoryReport::of(&profile, At::End).expect("there is one");
     let holders = memory.holders.expect("they are known");
     let mut kept = holders.holders.iter().filter(|of| of.samples >= 3);
     assert!(kept.all(|of| {

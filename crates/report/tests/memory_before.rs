@@ -6,8 +6,8 @@ use nthbyte_profile::event::Nanos;
 use nthbyte_profile::meta::{Distances, Meta, Method, Source, SourceKind};
 use nthbyte_profile::model::{Profile, SamplingId};
 use nthbyte_profile::synthetic::{self, Synthetic};
-use nthbyte_report::memory::Key;
-use nthbyte_report::{At, Estimate, Memory};
+use nthbyte_report::memory::MemoryKey;
+use nthbyte_report::{At, Estimate, MemoryReport};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 const PERIOD: u64 = 64 << 10;
@@ -94,17 +94,17 @@ impl Process {
     }
 }
 
-fn row(memory: &Memory, key: Key) -> Estimate {
+fn row(memory: &MemoryReport, key: MemoryKey) -> Estimate {
     memory
         .row(key)
         .map_or(Estimate::exact(0.0), |row| row.bytes)
 }
 
 /// In how many of a hundred sessions the interval of a row holds, and the mean of its estimate.
-fn held(process: &Process, key: Key, truth: u64, random: &mut StdRng) -> (u32, f64) {
+fn held(process: &Process, key: MemoryKey, truth: u64, random: &mut StdRng) -> (u32, f64) {
     let (mut holds, mut mean) = (0, 0.0);
     for _ in 0..100 {
-        let memory = Memory::of(&process.sampled(random), At::End).expect("it was recorded");
+        let memory = MemoryReport::of(&process.sampled(random), At::End).expect("it was recorded");
         let sum: f64 = memory.rows.iter().map(|row| row.bytes.estimate).sum();
         assert!((sum - memory.rss as f64).abs() < 1.0, "{:?}", memory.rows);
         let found = row(&memory, key);
@@ -147,17 +147,18 @@ fn blocks_in_place_of_those_from_before_the_session_are_live_blocks() {
         ..late
     };
     for (what, process, key, truth) in [
-        ("late", late, Key::Large, BLOCKS),
-        ("partly", partly, Key::Large, BLOCKS),
-        ("not asked", not_asked, Key::Large, BLOCKS),
-        ("native", native, Key::Native, BLOCKS),
-        ("mapped", mapped, Key::Large, 80 << 20),
+        ("late", late, MemoryKey::Large, BLOCKS),
+        ("partly", partly, MemoryKey::Large, BLOCKS),
+        ("not asked", not_asked, MemoryKey::Large, BLOCKS),
+        ("native", native, MemoryKey::Native, BLOCKS),
+        ("mapped", mapped, MemoryKey::Large, 80 << 20),
     ] {
         let (holds, mean) = held(&process, key, truth, &mut random);
         assert!(holds >= 90, "{what}: {holds} of 100");
         assert!((mean / truth as f64 - 1.0).abs() < 0.03, "{what}: {mean}");
-        let memory = Memory::of(&process.sampled(&mut random), At::End).expect("it was recorded");
-        let before = row(&memory, Key::Before).estimate;
+        let memory =
+            MemoryReport::of(&process.sampled(&mut random), At::End).expect("it was recorded");
+        let before = row(&memory, MemoryKey::Before).estimate;
         let kept = (process.kept + process.mapped_kept) as f64;
         // What is taken off is known as well as the live blocks are.
         assert!((before - kept).abs() < 5.0 * MIB, "{what}: {before} {kept}");
@@ -175,7 +176,7 @@ fn what_was_in_use_before_the_session_is_not_lost_by_chance() {
         is_counted: true,
         ..Process::default()
     };
-    let (holds, mean) = held(&process, Key::Large, process.large, &mut random);
+    let (holds, mean) = held(&process, MemoryKey::Large, process.large, &mut random);
     assert!(holds >= 90, "{holds} of 100");
     // The counts tell that it is not more.
     assert!(
@@ -184,8 +185,9 @@ fn what_was_in_use_before_the_session_is_not_lost_by_chance() {
     );
     let mut unmoved = 0;
     for _ in 0..100 {
-        let memory = Memory::of(&process.sampled(&mut random), At::End).expect("it was recorded");
-        unmoved += u32::from(row(&memory, Key::Before).estimate == process.before as f64);
+        let memory =
+            MemoryReport::of(&process.sampled(&mut random), At::End).expect("it was recorded");
+        unmoved += u32::from(row(&memory, MemoryKey::Before).estimate == process.before as f64);
     }
     assert!(unmoved >= 94, "{unmoved} of 100");
 }
@@ -207,11 +209,14 @@ fn blocks_of_another_allocator_are_not_taken_for_freed_ones_of_the_c_library() {
     last.set(Part::LibraryHeap, 200 << 10);
     last.set(Part::Anonymous, 20 << 20);
     last.set(Part::Resident, (200 << 10) + (27 << 20));
-    let memory = Memory::of(&profile, At::End).expect("it was recorded");
-    let large = row(&memory, Key::Large);
+    let memory = MemoryReport::of(&profile, At::End).expect("it was recorded");
+    let large = row(&memory, MemoryKey::Large);
     assert!(
         large.low <= process.large as f64 && process.large as f64 <= large.high,
         "{large:?}"
     );
-    assert_eq!(row(&memory, Key::Before).estimate, process.before as f64);
+    assert_eq!(
+        row(&memory, MemoryKey::Before).estimate,
+        process.before as f64
+    );
 }

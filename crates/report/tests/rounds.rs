@@ -6,7 +6,7 @@ use nthbyte_profile::event::{Nanos, ThreadId};
 use nthbyte_profile::meta::Meta;
 use nthbyte_profile::model::{Profile, Sample};
 use nthbyte_profile::synthetic;
-use nthbyte_report::explain::{Asked, Topic};
+use nthbyte_report::explain::{ExplainOptions, Topic};
 use nthbyte_report::leaks::{Repeats, Verdict};
 use nthbyte_report::{Explanation, Leaks};
 
@@ -35,7 +35,7 @@ fn words(leaks: &Leaks) -> String {
 }
 
 fn explained(profile: &Profile) -> Explanation {
-    let asked = Asked {
+    let asked = ExplainOptions {
         words: vec!["app.nthb".to_owned()],
         more_processes: 0,
         repeated: false,

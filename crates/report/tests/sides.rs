@@ -8,7 +8,7 @@ use nthbyte_profile::model::SamplingId;
 use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_profile::{Domain, Profile};
 use nthbyte_report::By;
-use nthbyte_report::diff::{Diff, Options};
+use nthbyte_report::diff::{Diff, DiffOptions};
 
 /// A profile with one sample, from a source of this kind.
 fn of_source(kind: SourceKind) -> Profile {
@@ -28,7 +28,7 @@ fn native_memory_of_one_side_only_is_said() {
         let diff = Diff::of(
             slice::from_ref(old),
             slice::from_ref(new),
-            &Options::default(),
+            &DiffOptions::default(),
         );
         let about = |note: &&String| note.contains("native memory");
         diff.notes.iter().find(about).cloned()
@@ -51,9 +51,9 @@ fn native_memory_of_one_side_only_is_said() {
 
 /// The row of the function that moved in the new profile; `None` if it was not found again there.
 fn moved(old: &Profile, new: &Profile, by: By) -> Option<Vec<(u32, u32)>> {
-    let options = Options {
+    let options = DiffOptions {
         by,
-        ..Options::default()
+        ..DiffOptions::default()
     };
     let sides = [old, new].map(std::slice::from_ref);
     let diff = Diff::of(sides[0], sides[1], &options);

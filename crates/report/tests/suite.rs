@@ -4,7 +4,7 @@ use nthbyte_profile::event::Nanos;
 use nthbyte_profile::model::{Lifetime, Profile, Sample, SamplingId};
 use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_profile::{Distances, Meta, Method, Reader, Source};
-use nthbyte_report::suite::{Baseline, Builder, Conditions, Exact, Owner, Recording, Suite};
+use nthbyte_report::suite::{Baseline, Builder, Conditions, Exact, Owner, RecordedProfile, Suite};
 use proptest::prelude::*;
 
 /// A profile in which each object is recorded: size, time of its allocation, time of its free.
@@ -37,15 +37,15 @@ fn owners(count: usize) -> Vec<Owner> {
     (0..count).map(name).collect()
 }
 
-fn turns(switches: &[(u64, i64)]) -> Recording {
-    Recording {
+fn turns(switches: &[(u64, i64)]) -> RecordedProfile {
+    RecordedProfile {
         // The clock of the marks does not begin with the profile.
         clock: 5000,
         switches: switches
             .iter()
             .map(|&(at, owner)| (5000 + at, owner))
             .collect(),
-        ..Recording::default()
+        ..RecordedProfile::default()
     }
 }
 
@@ -76,7 +76,7 @@ fn a_peak_is_that_of_the_tests_own_objects() {
 fn what_a_fixture_leaves_is_unknown_before_it_is_torn_down() {
     let profile = exact(&[(100, 10, None)]);
     let mut builder = Builder::new(owners(1));
-    let recording = Recording {
+    let recording = RecordedProfile {
         unfinished: vec![0],
         ..turns(&[(0, 0), (15, -1)])
     };
@@ -139,9 +139,9 @@ fn chance_is_no_growth() {
         let length = profile.end.0 / 20;
         let switches = (0..20).map(|at| (at * length, at as i64)).collect();
         builder.add(
-            &Recording {
+            &RecordedProfile {
                 switches,
-                ..Recording::default()
+                ..RecordedProfile::default()
             },
             &profile,
         );
@@ -215,7 +215,7 @@ proptest! {
         let made_up = Synthetic { samples: 300, seed, ..Synthetic::default() };
         let profile = Profile::read(&made_up.bytes()[..]).expect("a profile");
         let mut builder = Builder::new(owners(5));
-        let recording = Recording { switches, ..Recording::default() };
+        let recording = RecordedProfile { switches, ..RecordedProfile::default() };
         builder.add(&recording, &profile);
         builder.add(&recording, &profile);
         let suite = builder.finish();

@@ -8,7 +8,7 @@ use nthbyte_profile::event::{Memory, Nanos};
 use nthbyte_profile::model::{Lifetime, Profile, SamplingId, ThreadNames};
 use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_profile::{Distances, Writer};
-use nthbyte_report::summary::{NO_STACK, Row, RowBytes};
+use nthbyte_report::summary::{NO_STACK, RowBytes, SummaryRow};
 use nthbyte_report::{By, Bytes, Sort, Summary, Time, Tree, text};
 use proptest::prelude::*;
 
@@ -123,7 +123,7 @@ fn figures_are_correct() {
 fn rows_are_ordered_and_cut() {
     let profile = profile(Synthetic::default());
     let mut summary = Summary::of(&profile, By::Function);
-    let own = |row: &Row<RowBytes>| row.figures.self_bytes.estimate;
+    let own = |row: &SummaryRow<RowBytes>| row.figures.self_bytes.estimate;
     assert!(
         summary
             .rows
@@ -158,7 +158,7 @@ fn rows_are_ordered_and_cut() {
 #[test]
 fn rows_can_have_another_order() {
     let mut summary = Summary::of(&profile(Synthetic::default()), By::Function);
-    type Figure = fn(&Row<RowBytes>) -> f64;
+    type Figure = fn(&SummaryRow<RowBytes>) -> f64;
     let orders: [(Sort, Figure); 5] = [
         (Sort::Total, |row| row.figures.total_bytes.estimate),
         (Sort::Alive, |row| {

@@ -11,7 +11,7 @@
 //!
 //! # What the caller must do
 //!
-//! - Keep a [`Thread`] for each thread, which begins as zeroes, and subtract each request from its `countdown`. If that
+//! - Keep a [`ThreadState`] for each thread, which begins as zeroes, and subtract each request from its `countdown`. If that
 //!   reaches 0 or falls below, ask [`sampler::points`].
 //! - Raise its `busy` while the requests of the thread are not the program's ([`Busy`]).
 //! - Have one session at a time: there is one sampler in the process for each library that has this crate.
@@ -32,4 +32,4 @@ pub mod pages;
 pub mod sampler;
 mod thread;
 
-pub use thread::{Busy, Thread};
+pub use thread::{Busy, ThreadState};

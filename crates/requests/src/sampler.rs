@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use nthbyte_sampling::{Countdown, Distances, Period, Random, SamplePoints};
 
-use crate::thread::Thread;
+use crate::thread::ThreadState;
 
 /// The largest countdown of a thread, and that without a session, in bytes.
 pub const IDLE: u64 = 64 << 10;
@@ -55,7 +55,7 @@ pub fn set_period(period: u64) {
 ///
 /// # Safety
 /// As for [`points`].
-pub unsafe fn period(thread: *mut Thread) -> u64 {
+pub unsafe fn period(thread: *mut ThreadState) -> u64 {
     // SAFETY: by the contract; the points were written when the thread joined the session.
     unsafe { (*thread).points.assume_init_ref() }
         .period()
@@ -66,7 +66,7 @@ pub unsafe fn period(thread: *mut Thread) -> u64 {
 ///
 /// # Safety
 /// As for [`period`].
-pub unsafe fn follow_period(thread: *mut Thread) {
+pub unsafe fn follow_period(thread: *mut ThreadState) {
     let period = PERIOD.load(Relaxed);
     // SAFETY: by the contract.
     unsafe {
@@ -98,7 +98,7 @@ pub fn begin_in_child(process: u32) {
 ///
 /// # Safety
 /// As for [`points`].
-pub unsafe fn join(thread: *mut Thread) {
+pub unsafe fn join(thread: *mut ThreadState) {
     // SAFETY: by the contract.
     unsafe { ((*thread).countdown, (*thread).rest) = (0, 0) };
 }
@@ -107,7 +107,7 @@ pub unsafe fn join(thread: *mut Thread) {
 ///
 /// # Safety
 /// As for [`points`].
-unsafe fn set_distance(thread: *mut Thread, countdown: Countdown) {
+unsafe fn set_distance(thread: *mut ThreadState, countdown: Countdown) {
     let distance = countdown.bytes_until_sample();
     let near = distance.min(IDLE);
     // SAFETY: by the contract.
@@ -119,7 +119,7 @@ unsafe fn set_distance(thread: *mut Thread, countdown: Countdown) {
 ///
 /// # Safety
 /// `thread` is the calling thread's state.
-pub unsafe fn points(thread: *mut Thread, bytes: usize) -> u32 {
+pub unsafe fn points(thread: *mut ThreadState, bytes: usize) -> u32 {
     let bytes = bytes as u64;
     // SAFETY: by the contract; no reference to the state exists.
     unsafe {
@@ -172,7 +172,7 @@ fn fresh_points() -> SamplePoints {
 ///
 /// # Safety
 /// As for [`points`].
-pub unsafe fn points_of(thread: *mut Thread, bytes: usize) -> u32 {
+pub unsafe fn points_of(thread: *mut ThreadState, bytes: usize) -> u32 {
     // SAFETY: by the contract.
     unsafe {
         let before = (*thread).countdown;
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     /// Weighted by the period under which each was drawn, the samples stand for the bytes that were requested.
-    fn a_change_is_followed_after_the_next_sample(thread: *mut Thread) {
+    fn a_change_is_followed_after_the_next_sample(thread: *mut ThreadState) {
         begin(4096, 12);
         // SAFETY: this thread's state.
         unsafe { join(thread) };
@@ -220,7 +220,7 @@ mod tests {
 
     /// Among requests of an agent, which are larger than the distance to the next sample point now and then, the program's
     /// requests are sampled with the same probability as without them.
-    fn requests_that_are_not_observed_change_no_probability(thread: *mut Thread) {
+    fn requests_that_are_not_observed_change_no_probability(thread: *mut ThreadState) {
         begin(4096, 13);
         // SAFETY: this thread's state.
         unsafe { join(thread) };
@@ -243,7 +243,7 @@ mod tests {
     }
 
     /// A thread that was in a session with a long distance left, such as one of a pool.
-    fn a_thread_joins_the_next_session_soon(thread: *mut Thread) {
+    fn a_thread_joins_the_next_session_soon(thread: *mut ThreadState) {
         begin(1 << 40, 14);
         // SAFETY: this thread's state.
         unsafe {
@@ -260,7 +260,7 @@ mod tests {
     /// Of requests of `s` bytes, the part 1 - exp(-s/period) is sampled.
     #[test]
     fn the_probability_is_the_formula() {
-        let mut state = Thread::new();
+        let mut state = ThreadState::new();
         let thread = &raw mut state;
         begin(4096, 11);
         // SAFETY: this thread's state.

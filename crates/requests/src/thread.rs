@@ -12,7 +12,7 @@ use nthbyte_sampling::SamplePoints;
 #[derive(Debug)]
 #[cfg_attr(target_arch = "x86_64", repr(C, align(64)))]
 #[cfg_attr(not(target_arch = "x86_64"), repr(C, align(16)))]
-pub struct Thread {
+pub struct ThreadState {
     /// Bytes to the next sample point, but at most [`IDLE`](crate::sampler::IDLE): `rest` comes after them. 0 in a new thread,
     /// which makes its first request take the slow path. The fast path subtracts each request from it.
     pub countdown: u64,
@@ -28,9 +28,9 @@ pub struct Thread {
     pub(crate) points: MaybeUninit<SamplePoints>,
 }
 
-const _: () = assert!(size_of::<Thread>() == 64);
+const _: () = assert!(size_of::<ThreadState>() == 64);
 
-impl Thread {
+impl ThreadState {
     /// The state of a new thread.
     #[must_use]
     pub const fn new() -> Self {
@@ -39,7 +39,7 @@ impl Thread {
     }
 }
 
-impl Default for Thread {
+impl Default for ThreadState {
     fn default() -> Self {
         Self::new()
     }
@@ -47,14 +47,14 @@ impl Default for Thread {
 
 /// Marks a thread as busy until it is dropped.
 #[derive(Debug)]
-pub struct Busy(*mut Thread);
+pub struct Busy(*mut ThreadState);
 
 impl Busy {
     /// Marks the calling thread as busy.
     ///
     /// # Safety
     /// The state is the calling thread's, and stays as long as this.
-    pub unsafe fn begin(thread: *mut Thread) -> Self {
+    pub unsafe fn begin(thread: *mut ThreadState) -> Self {
         // SAFETY: by the contract.
         unsafe { (*thread).busy += 1 };
         Self(thread)

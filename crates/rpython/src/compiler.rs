@@ -12,7 +12,7 @@
 
 use std::ffi::CStr;
 
-use nthbyte_profile::compilation::Outcome;
+use nthbyte_profile::compilation::CompilationOutcome;
 
 /// Sections may lie in each other so deep. Deeper ones are not timed.
 const DEEPEST: usize = 16;
@@ -48,7 +48,7 @@ pub struct Compiled {
     /// Nanoseconds of it in the assembler.
     pub assembling: u64,
     /// What came of it.
-    pub outcome: Outcome,
+    pub outcome: CompilationOutcome,
 }
 
 /// The open sections. The interpreter's lock protects them.
@@ -79,8 +79,8 @@ impl Sections {
             return;
         }
         match category.to_bytes() {
-            b"jit-log-compiling-loop" => self.work.outcome = Outcome::Loop,
-            b"jit-log-compiling-bridge" => self.work.outcome = Outcome::Bridge,
+            b"jit-log-compiling-loop" => self.work.outcome = CompilationOutcome::Loop,
+            b"jit-log-compiling-bridge" => self.work.outcome = CompilationOutcome::Bridge,
             _ => {}
         }
         let Some(part) = Part::of(category) else {
@@ -91,8 +91,8 @@ impl Sections {
             self.work = Compiled {
                 start: now,
                 outcome: match part {
-                    Part::Tracing => Outcome::Aborted,
-                    Part::Optimizing | Part::Assembling => Outcome::Other,
+                    Part::Tracing => CompilationOutcome::Aborted,
+                    Part::Optimizing | Part::Assembling => CompilationOutcome::Other,
                 },
                 ..NOTHING
             };
@@ -141,7 +141,7 @@ const NOTHING: Compiled = Compiled {
     end: 0,
     optimizing: 0,
     assembling: 0,
-    outcome: Outcome::Other,
+    outcome: CompilationOutcome::Other,
 };
 
 #[cfg(test)]
@@ -189,7 +189,7 @@ mod tests {
         ]);
         assert_eq!((compiled.start, compiled.end), (0, 11));
         assert_eq!((compiled.optimizing, compiled.assembling), (3, 3));
-        assert_eq!(compiled.outcome, Outcome::Bridge);
+        assert_eq!(compiled.outcome, CompilationOutcome::Bridge);
         let aborted = one(&[
             "{jit-tracing",
             "{jit-optimize",
@@ -197,12 +197,12 @@ mod tests {
             "jit-optimize}",
         ]);
         assert_eq!((aborted.optimizing, aborted.end), (1, 2));
-        assert_eq!(aborted.outcome, Outcome::Aborted);
+        assert_eq!(aborted.outcome, CompilationOutcome::Aborted);
         let other = one(&["{jit-backend", "{jit-log-compiling-loop", "jit-backend}"]);
-        assert_eq!(other.outcome, Outcome::Loop);
+        assert_eq!(other.outcome, CompilationOutcome::Loop);
         assert_eq!(
             one(&["{jit-optimize", "jit-optimize}"]).outcome,
-            Outcome::Other
+            CompilationOutcome::Other
         );
     }
 

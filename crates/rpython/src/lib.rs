@@ -44,5 +44,5 @@ pub mod nursery;
 pub mod pending;
 
 pub use majors::Majors;
-pub use nursery::{Nursery, Verdict};
+pub use nursery::{Nursery, SlowPathOutcome};
 pub use pending::PendingSample;

@@ -24,7 +24,7 @@ use nthbyte_sampling::{Period, Sampler};
 
 /// The result of a call of the slow path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum SlowPathOutcome {
     /// The nursery has room: the address of the object, and the number of sample points that it
     /// covers.
     Fits(usize, u32),
@@ -97,7 +97,7 @@ impl Nursery {
 
     /// Handles a call of the slow path for an object of `size` bytes, which `nursery_free` already
     /// includes.
-    pub fn slow_path(&mut self, size: usize) -> Verdict {
+    pub fn slow_path(&mut self, size: usize) -> SlowPathOutcome {
         let free = self.get_free();
         let object = free.wrapping_sub(size);
         if self.get_top() != self.limit {
@@ -110,21 +110,21 @@ impl Nursery {
             self.pressures += 1;
             self.mark = self.end;
             self.set_top(self.end);
-            return Verdict::Full;
+            return SlowPathOutcome::Full;
         }
         self.count(object.saturating_sub(self.mark));
         self.mark = object;
         if free > self.end || self.closed {
             self.set_top(self.end);
-            return Verdict::Full;
+            return SlowPathOutcome::Full;
         }
         let points = self.count(size);
         self.mark = free;
         self.set_limit();
-        Verdict::Fits(object, points)
+        SlowPathOutcome::Fits(object, points)
     }
 
-    /// After [`Verdict::Full`], the collector found room for an object of `size` bytes. Returns the
+    /// After [`SlowPathOutcome::Full`], the collector found room for an object of `size` bytes. Returns the
     /// number of sample points that the object covers. `size` is 0 if the collector found no room.
     pub fn reserved(&mut self, size: usize) -> u32 {
         let points = self.count(size);
@@ -331,11 +331,11 @@ mod tests {
         }
         collector.pointers[0] += size;
         match nursery.slow_path(size) {
-            Verdict::Fits(at, points) => {
+            SlowPathOutcome::Fits(at, points) => {
                 assert_eq!(at, object);
                 points
             }
-            Verdict::Full => {
+            SlowPathOutcome::Full => {
                 let found = collector.reserve(size);
                 nursery.reserved(if found == 0 { 0 } else { size })
             }
@@ -428,7 +428,7 @@ mod tests {
             let mut nursery = unsafe { Nursery::begin(at, at.wrapping_add(1), sampler) };
             collector.pointers[0] = collector.pointers[1];
             collector.pointers[0] += 16;
-            assert_eq!(nursery.slow_path(16), Verdict::Full);
+            assert_eq!(nursery.slow_path(16), SlowPathOutcome::Full);
             assert_eq!((collector.pointers[1], nursery.pressures()), (end, 1));
             collector.reserve(16);
             nursery.reserved(16);

@@ -78,7 +78,7 @@ pub struct Config {
     pub run: Option<u64>,
     /// Whether snapshots of who holds what are taken. Only the CPython agent reads it.
     #[serde(default)]
-    pub holders: Holders,
+    pub holders: SnapshotMode,
     /// Whether snapshots leave out the keys of dictionaries, which are the program's data.
     #[serde(default)]
     pub no_names: bool,
@@ -103,7 +103,7 @@ fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Er
 /// Whether snapshots of who holds what are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Holders {
+pub enum SnapshotMode {
     /// Never.
     #[default]
     Never,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use nthbyte_host::lock::Holder;
+use nthbyte_host::lock::LockHolder;
 use nthbyte_host::sync::AtomicU64;
 
 /// How long the writer thread stays stopped after the first recording since a fork, in nanoseconds, if the host does not
@@ -158,7 +158,7 @@ impl ForkState {
     }
 
     /// Records that this process is the child of a fork.
-    pub(crate) fn become_child(&self, holder: Holder) {
+    pub(crate) fn become_child(&self, holder: LockHolder) {
         let was_broken = matches!(
             self.get(),
             State::Child {
@@ -167,7 +167,7 @@ impl ForkState {
             }
         );
         self.set(State::Child {
-            is_whole: !was_broken && holder != Holder::Other,
+            is_whole: !was_broken && holder != LockHolder::Other,
             has_forked: false,
         });
     }

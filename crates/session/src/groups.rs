@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nthbyte_profile::pressure::Limit;
+use nthbyte_profile::pressure::MemoryLimit;
 
 /// Where the kernel shows the groups, and where it says which ones the process is in.
 const GROUPS: &str = "sys/fs/cgroup";
@@ -19,7 +19,7 @@ pub(crate) const NONE: u64 = 1 << 60;
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) folder: PathBuf,
-    pub(crate) limit: Limit,
+    pub(crate) limit: MemoryLimit,
     pub(crate) most: u64,
     names: &'static Names,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Group {
 /// The names of a version's files.
 #[derive(Debug)]
 struct Names {
-    limits: &'static [(&'static str, Limit)],
+    limits: &'static [(&'static str, MemoryLimit)],
     used: &'static str,
     events: &'static str,
     /// In `memory.stat`.
@@ -36,8 +36,8 @@ struct Names {
 
 static VERSION_2: Names = Names {
     limits: &[
-        ("memory.max", Limit::Group),
-        ("memory.high", Limit::GroupHigh),
+        ("memory.max", MemoryLimit::Group),
+        ("memory.high", MemoryLimit::GroupHigh),
     ],
     used: "memory.current",
     events: "memory.events",
@@ -45,7 +45,7 @@ static VERSION_2: Names = Names {
 };
 
 static VERSION_1: Names = Names {
-    limits: &[("memory.limit_in_bytes", Limit::Group)],
+    limits: &[("memory.limit_in_bytes", MemoryLimit::Group)],
     used: "memory.usage_in_bytes",
     events: "memory.oom_control",
     inactive: "total_inactive_file",

@@ -10,7 +10,7 @@ use crate::registry;
 static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Runs `work` on behalf of the interpreter. If it panics, the session ends: nothing more is recorded, its
-/// [`Outcome`](crate::Outcome) says why, and the program continues. After that, `work` is not run until another session
+/// [`SessionOutcome`](crate::SessionOutcome) says why, and the program continues. After that, `work` is not run until another session
 /// begins. Returns `None` if `work` did not run to its end.
 pub fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
     if FAILED.load(Relaxed) {

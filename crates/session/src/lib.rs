@@ -127,7 +127,7 @@ pub use guard::guarded;
 pub use mark::Mark;
 pub use missing::interpreter_ran;
 pub use native::libraries;
-pub use outcome::{Counted, Outcome, copy_text};
+pub use outcome::{Counted, SessionOutcome, copy_text};
 pub use recording::{Appearance, Epoch, KeyMap, KnownType, PerEpoch, Recording, RecordingCell};
 pub use session::{RUNNING_ALREADY, Session};
 pub use ticks::{ROOM_FOR_TICKS, Rate, record_waiting, timers};

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::path::PathBuf;
 
-/// The note of an [`Outcome`] whose session ended with a panic.
+/// The note of an [`SessionOutcome`] whose session ended with a panic.
 pub(crate) const INTERNAL_ERROR: &str = "an error inside nthbyte ended the sampling early";
 
 /// What a host has counted by the end of a session.
@@ -17,7 +17,7 @@ pub struct Counted {
 
 /// The result of a session. Python code receives it as [text](Self::to_text).
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct SessionOutcome {
     /// The path of the profile. `None` if there was nothing to write (the child of a fork that took no sample).
     pub path: Option<PathBuf>,
     /// Samples of memory recorded.
@@ -34,7 +34,7 @@ pub struct Outcome {
     pub notes: Vec<String>,
 }
 
-impl Outcome {
+impl SessionOutcome {
     /// The outcome as text, which Python code takes apart without a module: the numbers of samples, of time samples, of
     /// dropped events and of allocated bytes (`-` if they were not counted), and 1 if the file is stalled, else 0, with commas
     /// between them; a line for each note; an empty line; the path, with U+FFFD for bytes that are not UTF-8. It has no zero byte.
@@ -85,8 +85,8 @@ mod tests {
 
     #[test]
     fn an_outcome_is_text() {
-        assert_eq!(Outcome::default().to_text(), "0,0,0,-,0\n\n");
-        let outcome = Outcome {
+        assert_eq!(SessionOutcome::default().to_text(), "0,0,0,-,0\n\n");
+        let outcome = SessionOutcome {
             path: Some(PathBuf::from("/tmp/a\n\nb.nthb")),
             samples: 3,
             time_samples: 6,

@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use nthbyte_host::lock::Holder;
+use nthbyte_host::lock::LockHolder;
 
 use crate::contract::Host;
 use crate::keeper::Keeper;
@@ -118,7 +118,7 @@ impl Slot {
     pub(crate) fn after_fork_in_child(&self) {
         // These events belong to the parent, which counts them itself.
         self.lost.take();
-        let holder: Holder = self.lock.release_in_child();
+        let holder: LockHolder = self.lock.release_in_child();
         self.fork.become_child(holder);
     }
 }

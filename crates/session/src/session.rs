@@ -27,7 +27,7 @@ use nthbyte_host::threads::uncancelled;
 use nthbyte_profile::event::{LostKind, Nanos};
 
 use crate::begin::{begin_with_lock, child_has_memory};
-use crate::outcome::{Counted, INTERNAL_ERROR, Outcome};
+use crate::outcome::{Counted, INTERNAL_ERROR, SessionOutcome};
 use crate::recording::Recorder;
 use crate::recording::Recording;
 use crate::registry::Slot;
@@ -129,9 +129,9 @@ impl Session {
     ///
     /// Waits for the writer thread as long as it makes progress. If it makes none for some seconds, the profile stays
     /// without its end.
-    pub fn finish(&self, counted: Option<Counted>) -> Outcome {
+    pub fn finish(&self, counted: Option<Counted>) -> SessionOutcome {
         let recorder = self.take_recorder(false);
-        recorder.map_or_else(Outcome::default, |recorder| {
+        recorder.map_or_else(SessionOutcome::default, |recorder| {
             self.finish_with(recorder, counted)
         })
     }
@@ -140,7 +140,7 @@ impl Session {
     /// was interrupted in. It may have been interrupted by a signal, whose handler has called `exit`, inside `malloc` or in
     /// the middle of a recording. What was recorded of that sample may be missing. `None` if there is nothing to end, or if
     /// that is not possible.
-    pub fn finish_at_exit(&self) -> Option<Outcome> {
+    pub fn finish_at_exit(&self) -> Option<SessionOutcome> {
         exit::begin();
         if self.slot.fork.is_child() {
             // It has recorded nothing. The data is the parent's.
@@ -151,7 +151,7 @@ impl Session {
         Some(self.finish_with(recorder, None))
     }
 
-    fn finish_with(&self, recorder: Recorder, counted: Option<Counted>) -> Outcome {
+    fn finish_with(&self, recorder: Recorder, counted: Option<Counted>) -> SessionOutcome {
         let failed = self.slot.has_failed();
         self.slot.set_status(Status::Finished);
         let mut outcome = uncancelled(|| recorder.finish(counted));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nthbyte_host::process::Probe;
 
-use crate::frame::{Cut, Frame, MAX_DEPTH, Unknown};
+use crate::frame::{Cut, MAX_DEPTH, NativeFrame, Unknown};
 use crate::interrupted::Interrupted;
 use crate::looks;
 use crate::processor::RED_ZONE;
@@ -22,17 +22,17 @@ const PIECE: usize = CHUNK;
 const _: () = assert!(PIECE.is_multiple_of(PART));
 
 /// Part of a stack, as it was.
-pub(crate) struct Part {
+pub(crate) struct StackPart {
     start: usize,
     words: Vec<u64>,
 }
 
 /// The parts of the last copy, in the order of addresses.
-struct Known<'a>(Peekable<std::slice::Iter<'a, Arc<Part>>>);
+struct Known<'a>(Peekable<std::slice::Iter<'a, Arc<StackPart>>>);
 
 impl<'a> Known<'a> {
     /// The part at this address, if it has these words.
-    fn same(&mut self, at: usize, words: &[u64]) -> Option<&'a Arc<Part>> {
+    fn same(&mut self, at: usize, words: &[u64]) -> Option<&'a Arc<StackPart>> {
         while self.0.next_if(|part| part.start < at).is_some() {}
         self.0
             .peek()
@@ -44,11 +44,11 @@ impl<'a> Known<'a> {
 /// A walk that is completed later, by [`Unwinder::resume`](crate::Unwinder::resume).
 pub struct UnfinishedWalk {
     pub(crate) unknown: Unknown,
-    pub(crate) frames: Vec<Frame>,
+    pub(crate) frames: Vec<NativeFrame>,
     /// If it is a walk of an interrupted thread: whether part of its stack was not copied.
     pub(crate) interrupted: Option<Cut>,
     /// The stack from the unknown frame's stack pointer on. Each part but the first begins at a multiple of its size.
-    parts: Vec<Arc<Part>>,
+    parts: Vec<Arc<StackPart>>,
     /// The bytes of the parts that are this walk's alone.
     own: usize,
     /// The last look for modules that had begun. It may have found what this walk has met; a later one finds it.
@@ -60,10 +60,10 @@ impl UnfinishedWalk {
     /// into: the stack of a program's thread may be small. `None` if there is no memory for it.
     pub(crate) fn copy(
         unknown: Unknown,
-        frames: &[Frame],
+        frames: &[NativeFrame],
         main_end: usize,
         memory: Probe,
-        last: &mut Vec<Arc<Part>>,
+        last: &mut Vec<Arc<StackPart>>,
         words: &mut Words,
     ) -> Option<Self> {
         let start = unknown.registers.sp() as usize;
@@ -99,9 +99,9 @@ impl UnfinishedWalk {
     /// Keeps what was copied of the stack of an interrupted thread. `last` as for [`Self::copy`].
     pub(crate) fn of_interrupted(
         unknown: Unknown,
-        frames: &[Frame],
+        frames: &[NativeFrame],
         thread: &Interrupted<'_>,
-        last: &mut Vec<Arc<Part>>,
+        last: &mut Vec<Arc<StackPart>>,
     ) -> Option<Self> {
         let pointer = unknown.registers.sp() as usize;
         let mut at = pointer.saturating_sub(RED_ZONE).max(thread.start()) & !7;
@@ -130,7 +130,7 @@ impl UnfinishedWalk {
         Some(copy)
     }
 
-    fn begin(unknown: Unknown, frames: &[Frame], interrupted: Option<Cut>) -> Option<Self> {
+    fn begin(unknown: Unknown, frames: &[NativeFrame], interrupted: Option<Cut>) -> Option<Self> {
         let mut kept = Vec::new();
         kept.try_reserve_exact(unknown.inner).ok()?;
         kept.extend_from_slice(&frames[..unknown.inner]);
@@ -155,7 +155,7 @@ impl UnfinishedWalk {
                 let mut copy = Vec::new();
                 copy.try_reserve_exact(words.len()).ok()?;
                 copy.extend_from_slice(words);
-                Arc::new(Part {
+                Arc::new(StackPart {
                     start: at,
                     words: copy,
                 })

@@ -9,7 +9,7 @@ pub const MAX_DEPTH: usize = 1024;
 
 /// A frame of native code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct NativeFrame {
     /// The instruction that runs: in a caller, the last byte of the call.
     pub address: usize,
     /// Where the frame's part of the stack begins. It ends where that of its caller begins.

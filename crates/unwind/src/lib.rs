@@ -82,7 +82,7 @@ use other_processor as processor;
 use x86_64 as processor;
 
 pub use copied::UnfinishedWalk;
-pub use frame::{Frame, MAX_DEPTH};
+pub use frame::{MAX_DEPTH, NativeFrame};
 pub use interrupted::{Interrupted, Registers, prepare};
 pub use upkeep::{begin, begin_in_program, is_possible, keep_up, unwinder};
 pub use walker::Unwinder;

@@ -12,7 +12,7 @@ pub(crate) const VDSO: &str = "[vdso]";
 
 /// Code that is mapped from a file, or the kernel's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mapping {
+pub(crate) struct CodeMapping {
     pub(crate) range: Range<usize>,
     /// Where it begins in the file.
     pub(crate) offset: u64,
@@ -22,12 +22,12 @@ pub(crate) struct Mapping {
 }
 
 /// The process's code, in the order of addresses. Empty if there is no `/proc`.
-pub(crate) fn read() -> Vec<Mapping> {
+pub(crate) fn read() -> Vec<CodeMapping> {
     std::fs::read("/proc/self/maps").map_or(Vec::new(), |text| parse(&text))
 }
 
-fn parse(text: &[u8]) -> Vec<Mapping> {
-    let mut all: Vec<Mapping> = Vec::new();
+fn parse(text: &[u8]) -> Vec<CodeMapping> {
+    let mut all: Vec<CodeMapping> = Vec::new();
     // Where the code ends that follows the last mapping.
     let mut copied_until = 0;
     for line in text.split(|&byte| byte == b'\n') {
@@ -52,7 +52,7 @@ fn parse(text: &[u8]) -> Vec<Mapping> {
     all
 }
 
-fn continues(last: &Mapping, next: &Mapping, copied_until: usize) -> bool {
+fn continues(last: &CodeMapping, next: &CodeMapping, copied_until: usize) -> bool {
     (last.range.end == next.range.start || copied_until == next.range.start)
         && last.file == next.file
         && last.offset + (next.range.start - last.range.start) as u64 == next.offset
@@ -65,14 +65,14 @@ fn copied_code(line: &[u8]) -> Option<Range<usize>> {
 }
 
 /// Parses a line. `None` if it is not of code in a file or of the kernel's.
-fn line_of_code(line: &[u8]) -> Option<Mapping> {
+fn line_of_code(line: &[u8]) -> Option<CodeMapping> {
     let line = MapsLine::parse(line)?;
     let has_name = line.path.starts_with(b"/") || line.path == VDSO.as_bytes();
     if line.rights[2] != b'x' || !has_name {
         return None;
     }
     let text = |bytes| std::str::from_utf8(bytes).ok();
-    Some(Mapping {
+    Some(CodeMapping {
         range: line.range,
         offset: line.offset,
         file: format!("{} {}", text(line.device)?, text(line.inode)?),
@@ -101,7 +101,7 @@ mod tests {
               c000-d000 --xp 00000000 00:00 0      [vsyscall]\n\
               nonsense\n\xff\n";
         let found = parse(text);
-        let expected = |range, offset, file: &str, path: &str| Mapping {
+        let expected = |range, offset, file: &str, path: &str| CodeMapping {
             range,
             offset,
             file: file.to_owned(),

@@ -7,7 +7,7 @@ use framehop::{Module, MustNotAllocateDuringUnwind, Unwinder as _};
 use nthbyte_host::process::Probe;
 
 use crate::image::{Bytes, Image};
-use crate::maps::{self, Mapping};
+use crate::maps::{self, CodeMapping};
 use crate::processor;
 
 /// The number of a file in [`Modules::files`].
@@ -25,7 +25,7 @@ pub(crate) struct Named {
 #[derive(Clone)]
 pub(crate) struct Loaded {
     range: Range<usize>,
-    mapping: Arc<Mapping>,
+    mapping: Arc<CodeMapping>,
     /// What was added to the addresses in the file.
     bias: u64,
     file: FileNumber,
@@ -80,7 +80,7 @@ impl Modules {
         has_changed
     }
 
-    fn load(&mut self, mapping: Mapping, memory: Probe, own: &[usize]) -> Loaded {
+    fn load(&mut self, mapping: CodeMapping, memory: Probe, own: &[usize]) -> Loaded {
         let (mut image, mut bias) = (Image::default(), None);
         let opened = match &*mapping.path {
             maps::VDSO => Image::of_memory(&mapping.range, memory),
@@ -109,7 +109,7 @@ impl Modules {
         }
     }
 
-    fn number(&mut self, mapping: &Mapping, build_id: String) -> FileNumber {
+    fn number(&mut self, mapping: &CodeMapping, build_id: String) -> FileNumber {
         let same = |known: &Arc<Named>| {
             known.file == mapping.file && known.path == mapping.path && known.build_id == build_id
         };

@@ -227,7 +227,7 @@ mod tests {
     use nthbyte_session::{Config, Host};
 
     use super::*;
-    use crate::maps::{self, Mapping};
+    use crate::maps::{self, CodeMapping};
 
     struct Plain;
 
@@ -264,7 +264,7 @@ mod tests {
             handle
         };
         let mapping = |path: &str| {
-            let of_path = |one: &Mapping| one.path.ends_with(path);
+            let of_path = |one: &CodeMapping| one.path.ends_with(path);
             maps::read().into_iter().find(of_path).unwrap()
         };
         load("libm.so.6");

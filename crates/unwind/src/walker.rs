@@ -8,8 +8,8 @@ use nthbyte_profile::event::{Code, CodeId, FrameKind, Lines, Node, NodeId, Threa
 use nthbyte_session::native::{Placed, may_wait};
 use nthbyte_session::{Epoch, PerEpoch, Recording};
 
-use crate::copied::{Part, UnfinishedWalk};
-use crate::frame::{Cut, Frame, MAX_DEPTH, Unknown};
+use crate::copied::{StackPart, UnfinishedWalk};
+use crate::frame::{Cut, MAX_DEPTH, NativeFrame, Unknown};
 use crate::interrupted::Interrupted;
 use crate::looks;
 use crate::modules::Modules;
@@ -43,7 +43,7 @@ pub struct Unwinder {
     modules: Modules,
     codes: PerEpoch<Vec<Option<CodeId>>>,
     cache: Cache<MustNotAllocateDuringUnwind>,
-    frames: Vec<Frame>,
+    frames: Vec<NativeFrame>,
     /// Whether the last walk was cut.
     cut: Cut,
     /// The first frame of the last walk whose module is not known and may become known.
@@ -52,7 +52,7 @@ pub struct Unwinder {
     chunk: Option<Box<Chunk>>,
     walk_stack: WalkStack,
     /// The stack of the last walk that waits, if one waits.
-    kept: Vec<Arc<Part>>,
+    kept: Vec<Arc<StackPart>>,
     main_end: usize,
     /// Reads of this process. A forked child needs another.
     memory: PerEpoch<Option<Probe>>,
@@ -222,7 +222,7 @@ impl Unwinder {
 
     /// The frames of the last walk, innermost first, without nthbyte's own. Empty if there are none that can be found.
     #[must_use]
-    pub fn frames(&self) -> &[Frame] {
+    pub fn frames(&self) -> &[NativeFrame] {
         &self.frames
     }
 
@@ -372,7 +372,7 @@ impl Unwinder {
                         self.cut = Cut::Deep;
                         break;
                     }
-                    self.frames.push(Frame {
+                    self.frames.push(NativeFrame {
                         address: place,
                         stack: registers.sp() as usize,
                     });

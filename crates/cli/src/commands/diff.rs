@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Args, ValueEnum};
 use nthbyte_profile::Profile;
 use nthbyte_report::By;
-use nthbyte_report::diff::{Diff, Limit, Measure, Options, write_page};
+use nthbyte_report::diff::{Diff, DiffOptions, GrowthLimit, Measure, write_page};
 use nthbyte_report::holders::{self, Naming};
 
 use crate::json;
@@ -17,7 +17,7 @@ use crate::output::{self, Output, say};
 use crate::progress::Progress;
 use crate::question::by::{self, THREAD};
 use crate::question::inputs::{self, Inputs};
-use crate::question::selecting::{FrameOptions, Part};
+use crate::question::selecting::{FrameOptions, ProgramPart};
 use crate::question::{Frames, Question, check_label};
 
 /// What `diff` takes.
@@ -61,7 +61,7 @@ pub struct Arguments {
     /// Exit with status 1 if the growth is certainly more than this: +5%, +10MiB, or for one row, NAME:+5%. May
     /// be given several times.
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
-    fail_on: Vec<Limit>,
+    fail_on: Vec<GrowthLimit>,
     /// Write a page like that of `nthbyte flamegraph`, where red grew and blue shrank; `-` writes it to standard output, instead of the report.
     #[arg(long, value_name = "OUT", conflicts_with = "json")]
     flamegraph: Option<PathBuf>,
@@ -71,7 +71,7 @@ pub struct Arguments {
     #[command(flatten)]
     frames: FrameOptions,
     #[command(flatten)]
-    part: Part,
+    part: ProgramPart,
     /// Write JSON, as docs/diff.md describes it.
     #[arg(long)]
     json: bool,
@@ -126,7 +126,7 @@ impl Arguments {
         let (old, new) = self.sides()?;
         let (old, new) = self.runs(old, new)?;
         let read = [paths_of(&old), paths_of(&new)].concat();
-        let options = Options {
+        let options = DiffOptions {
             by: self.by,
             inclusive: self.total || self.holders,
             prefixes: self.strip_prefix.clone(),

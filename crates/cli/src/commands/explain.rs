@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use nthbyte_report::Explanation;
-use nthbyte_report::explain::{Asked, Resident};
+use nthbyte_report::explain::{ExplainOptions, Resident};
 
 use crate::json;
 use crate::output::{self, Output};
@@ -11,7 +11,7 @@ use crate::progress::during;
 use crate::question::Question;
 use crate::question::by::NoBy;
 use crate::question::inputs::Profiles;
-use crate::question::selecting::Part;
+use crate::question::selecting::ProgramPart;
 
 /// What `explain` takes.
 #[derive(Args)]
@@ -25,7 +25,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    part: Part,
+    part: ProgramPart,
     #[command(flatten)]
     by: NoBy,
 }
@@ -48,7 +48,7 @@ impl Arguments {
         // What the resident set is made of is known of the whole program only.
         let (resident, prepared) = question
             .prepare_after(|whole| during("looking for the peak", || Resident::of(whole)))?;
-        let asked = Asked {
+        let asked = ExplainOptions {
             words: [profiles.words(), self.part.words()].concat(),
             more_processes: profiles.more_processes(),
             repeated: self.repeated,

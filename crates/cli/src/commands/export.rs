@@ -113,9 +113,9 @@ impl Arguments {
         }
         let compressed = matches!(&output, Output::File(path)
             if path.extension().is_some_and(|end| end == "gz"));
-        let options = firefox::Options {
+        let options = firefox::FirefoxOptions {
             sources: self.sources,
-            ..firefox::Options::default()
+            ..firefox::FirefoxOptions::default()
         };
         let progress = Progress::steps("writing");
         let at = &mut |done, total| progress.at(done, total);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use nthbyte_report::flamegraph::{self, Page};
-use nthbyte_report::{At, Memory};
+use nthbyte_report::{At, MemoryReport};
 
 use crate::output::Output;
 use crate::progress::{Progress, during};
@@ -59,7 +59,7 @@ impl Arguments {
         };
         let (memory, mut prepared) = question.prepare_after(|whole| {
             during("adding up", || {
-                Memory::over_time(whole, flamegraph::MOMENTS)
+                MemoryReport::over_time(whole, flamegraph::MOMENTS)
             })
         })?;
         if let Some(key) = &label {

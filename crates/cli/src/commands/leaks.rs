@@ -13,7 +13,7 @@ use crate::progress::during;
 use crate::question::Question;
 use crate::question::by::NoBy;
 use crate::question::inputs::Profiles;
-use crate::question::selecting::Part;
+use crate::question::selecting::ProgramPart;
 
 /// What `leaks` takes.
 #[derive(Args)]
@@ -36,7 +36,7 @@ pub struct Arguments {
     #[arg(short, long, requires = "page")]
     force: bool,
     #[command(flatten)]
-    part: Part,
+    part: ProgramPart,
     #[command(flatten)]
     by: NoBy,
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use nthbyte_profile::event::Nanos;
-use nthbyte_report::{At, Memory};
+use nthbyte_report::{At, MemoryReport};
 
 use crate::json;
 use crate::output::{self, Output};
@@ -49,7 +49,9 @@ impl Arguments {
         self.by.refuse(why)?;
         let profile = Question::about(self.profiles.find()?).prepare()?.profile;
         let range = self.since.unwrap_or(Nanos(0))..self.until.unwrap_or(Nanos(u64::MAX));
-        let mut memory = during("adding up", || Memory::within(&profile, self.at, &range))?;
+        let mut memory = during("adding up", || {
+            MemoryReport::within(&profile, self.at, &range)
+        })?;
         memory.keep_domain(self.domain.only());
         Output::Standard.write(|out| {
             if self.json {

@@ -248,7 +248,7 @@ fn columns(state: &State, watch: &Watch, width: usize) -> String {
     text::fit(&text, width, Cut::End)
 }
 
-fn line_of(row: &watch::Row, width: usize) -> String {
+fn line_of(row: &watch::WatchRow, width: usize) -> String {
     let right = |words: &str, width: usize| {
         let words = text::fit(words, width, Cut::End);
         format!("{}{words}", " ".repeat(width - text::width(&words)))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::Nanos;
-use nthbyte_report::watch::{Asked, Column, RowsOf, Watch};
+use nthbyte_report::watch::{Column, RowsOf, Watch, WatchOptions};
 use nthbyte_report::{At, Holders};
 use ratatui::crossterm::event::KeyCode;
 
@@ -28,7 +28,7 @@ pub enum Below {
 /// The view.
 pub struct State {
     profile: Option<Arc<Profile>>,
-    asked: Asked,
+    asked: WatchOptions,
     /// What is on the screen; `None` before there is a profile.
     pub watch: Option<Watch>,
     /// Whether what is new is not shown.
@@ -48,7 +48,7 @@ impl State {
     pub fn new(has_colours: bool) -> Self {
         Self {
             profile: None,
-            asked: Asked::default(),
+            asked: WatchOptions::default(),
             watch: None,
             is_paused: false,
             shown: Below::Rows,
@@ -59,7 +59,7 @@ impl State {
     }
 
     /// What is asked of the profile.
-    pub const fn asked(&self) -> &Asked {
+    pub const fn asked(&self) -> &WatchOptions {
         &self.asked
     }
 

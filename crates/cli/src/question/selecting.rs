@@ -1,6 +1,6 @@
 //! The options that select a part of a profile, and the frames that are shown.
 //!
-//! Every report has those of [`Part`]; `memory`, which is of whole processes, its domain and its times only. Those that show allocations or what was alive have all of
+//! Every report has those of [`ProgramPart`]; `memory`, which is of whole processes, its domain and its times only. Those that show allocations or what was alive have all of
 //! [`Selecting`].
 
 use clap::{Args, ValueEnum};
@@ -65,7 +65,7 @@ impl OfTime {
 
 /// The part of a program that a report is about: its memory, its time, its threads, its places.
 #[derive(Args)]
-pub struct Part {
+pub struct ProgramPart {
     #[command(flatten)]
     domain: OfDomain,
     /// Only what was allocated at this time or later: 10s, 500ms, 2min.
@@ -87,7 +87,7 @@ pub struct Part {
     labels: Vec<LabelQuery>,
 }
 
-impl Part {
+impl ProgramPart {
     /// The same for the reports.
     pub fn selection(&self) -> Selection {
         Selection {
@@ -136,7 +136,7 @@ impl Part {
 #[derive(Args)]
 pub struct Selecting {
     #[command(flatten)]
-    part: Part,
+    part: ProgramPart,
     /// Only what was freed before its process had allocated this many more bytes (1MiB if no number is given).
     #[arg(
         long,

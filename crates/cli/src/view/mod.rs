@@ -189,9 +189,9 @@ impl Arguments {
         }
         let progress = Progress::steps("converting");
         let mut json = Vec::new();
-        let options = firefox::Options {
+        let options = firefox::FirefoxOptions {
             sources: self.sources,
-            ..firefox::Options::default()
+            ..firefox::FirefoxOptions::default()
         };
         firefox::write_gzip_with(&profile, options, &mut json, &mut |done, total| {
             progress.at(done, total);

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use nthbyte_heap::{Heap, Statistics};
+use nthbyte_heap::{Heap, HeapStatistics};
 use nthbyte_profile::event::{Memory, Nanos};
 use nthbyte_session::Counted;
 
@@ -106,7 +106,7 @@ impl Totals {
         }
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self) -> HeapStatistics {
         // SAFETY: totals are taken by the holder of the GIL; an observer may call the heap.
         unsafe { Heap::statistics(self.heap.cast()) }
     }

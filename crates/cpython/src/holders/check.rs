@@ -2,7 +2,7 @@
 //!
 //! What a walk reads besides is in the layout, which was verified before the agent changed anything.
 
-use super::functions::Functions;
+use super::functions::WalkFunctions;
 use super::types::{BASE, MEMBERS, TRAVERSE, word};
 use super::walk::MODULE_DICT;
 use crate::api::{Gil, Object};
@@ -17,7 +17,7 @@ const SLOT_MEMBERS: i32 = 72;
 ///
 /// # Errors
 /// One clause that says what does not agree.
-pub fn check(gil: &Gil, layout: &Layout, functions: &Functions) -> Result<(), String> {
+pub fn check(gil: &Gil, layout: &Layout, functions: &WalkFunctions) -> Result<(), String> {
     let agrees = slots(gil, functions)
         && names(gil, layout) == Some(true)
         && module(gil, functions) == Some(true);
@@ -28,7 +28,7 @@ pub fn check(gil: &Gil, layout: &Layout, functions: &Functions) -> Result<(), St
 }
 
 /// The fields of types that know most of what a walk asks.
-fn slots(gil: &Gil, functions: &Functions) -> bool {
+fn slots(gil: &Gil, functions: &WalkFunctions) -> bool {
     let api = gil.api();
     let types = [
         functions.function_type,
@@ -72,7 +72,7 @@ fn names(gil: &Gil, layout: &Layout) -> Option<bool> {
 }
 
 /// The dictionary of a module.
-fn module(gil: &Gil, functions: &Functions) -> Option<bool> {
+fn module(gil: &Gil, functions: &WalkFunctions) -> Option<bool> {
     let module = gil.import(c"sys")?;
     let dict = module.attribute(c"__dict__")?;
     // SAFETY: a live module.

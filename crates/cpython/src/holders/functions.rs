@@ -15,7 +15,7 @@ type OfNothing = unsafe extern "C" fn() -> usize;
 
 /// See the module.
 #[derive(Clone, Copy)]
-pub struct Functions {
+pub struct WalkFunctions {
     /// `PyUnstable_GC_VisitObjects`, from 3.12 on.
     pub visit_all: Option<VisitAll>,
     /// Reads only.
@@ -57,7 +57,7 @@ unsafe fn function<F: Copy>(name: &CStr) -> Option<F> {
     Some(unsafe { std::mem::transmute_copy::<usize, F>(&found) })
 }
 
-impl Functions {
+impl WalkFunctions {
     /// `None` if one is missing. Imports nothing.
     pub fn find(gil: &Gil) -> Option<Self> {
         // SAFETY: the functions of these names have these signatures in 3.11 to 3.15. The GIL is held.

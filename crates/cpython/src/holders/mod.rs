@@ -32,16 +32,16 @@ mod walk;
 use std::time::Duration;
 
 use nthbyte_heap::Heap;
-use nthbyte_holders::{Limit, Part, dominators};
+use nthbyte_holders::{Subgraph, WorkLimit, dominators};
 use nthbyte_host::clock;
 use nthbyte_profile::event::{Nanos, SampleId};
-use nthbyte_profile::holders::{Interner, Outcome, Reason, Snapshot};
-use nthbyte_session::config::Holders;
+use nthbyte_profile::holders::{Interner, Reason, Snapshot, SnapshotOutcome};
+use nthbyte_session::config::SnapshotMode;
 use nthbyte_session::native;
 use nthbyte_session::snapshots::{self, Limits, cost, due, room};
 
 use self::blocks::{Blocks, MOST_NATIVE};
-use self::functions::Functions;
+use self::functions::WalkFunctions;
 use self::result::Naming;
 use self::walk::Walk;
 use crate::api::Gil;
@@ -65,7 +65,7 @@ pub struct Asked<'a> {
     pub heap: *const Heap,
     /// The numbers of samples, by the heap's tokens.
     pub samples: &'a dyn Fn(u32) -> Option<SampleId>,
-    pub settings: Holders,
+    pub settings: SnapshotMode,
     pub with_keys: bool,
     pub time: Nanos,
     pub reason: Reason,
@@ -97,13 +97,14 @@ unsafe fn try_to_take(gil: &Gil, asked: &Asked<'_>) -> Result<(), String> {
             Heap::statistics(asked.heap).in_use as u64,
         )
     };
-    if asked.settings != Holders::Always {
+    if asked.settings != SnapshotMode::Always {
         let nanos = blocks * NANOS_A_BLOCK + NANOS_BESIDES;
         cost::affords(Duration::from_nanos(nanos), asked.reason, asked.time)?;
     }
     let needed = blocks * BYTES_A_BLOCK + BYTES_BESIDES + in_use / COPIED;
     room::has(needed)?;
-    let mut functions = Functions::find(gil).ok_or("this interpreter lacks a function for it")?;
+    let mut functions =
+        WalkFunctions::find(gil).ok_or("this interpreter lacks a function for it")?;
     let tracked = gil.interpreter_function();
     functions.collected = tracked.as_ref().map_or(0, |object| object.address());
     if functions.visit_all.is_none() && functions.collected == 0 {
@@ -129,7 +130,7 @@ struct Deadline {
     until: u64,
 }
 
-impl Limit for Deadline {
+impl WorkLimit for Deadline {
     fn is_over(&mut self) -> bool {
         let used = clock::read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0);
         // SAFETY: no arguments.
@@ -140,7 +141,7 @@ impl Limit for Deadline {
 /// What the child does: the content of the event, after its head.
 unsafe fn look(
     asked: &Asked<'_>,
-    functions: &Functions,
+    functions: &WalkFunctions,
     in_use: u64,
     native: &[(usize, SampleId)],
 ) -> Vec<u8> {
@@ -171,7 +172,7 @@ unsafe fn look(
             })
             .filter(|&node| node != 0)
             .collect();
-        let part = Part::new(
+        let part = Subgraph::new(
             &walk.graph,
             samples.into_iter(),
             |node| walk.root_kind(node),
@@ -183,8 +184,8 @@ unsafe fn look(
         // The worst graphs take ten times as long as the walk.
         let tree = dominators(&part, &mut limit);
         let outcome = match &tree {
-            Some(_) => Outcome::Complete,
-            None => Outcome::PathsOnly("the references are too many".to_owned()),
+            Some(_) => SnapshotOutcome::Complete,
+            None => SnapshotOutcome::PathsOnly("the references are too many".to_owned()),
         };
         let naming = Naming {
             walk: &mut walk,

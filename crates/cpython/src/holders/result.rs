@@ -1,9 +1,9 @@
 //! What a walk has found, as a snapshot: the nodes on the way to samples, with their names.
 
-use nthbyte_holders::{Dominators, NONE, Part, Ways};
+use nthbyte_holders::{Dominators, NONE, Subgraph, Ways};
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::holders::{
-    Chains, Held, Holder, Interner, Kind, Link, Node, Outcome, Reason, Snapshot,
+    Chains, Held, Holder, Interner, Kind, Link, Reason, Snapshot, SnapshotNode, SnapshotOutcome,
 };
 
 use super::blocks::Wanted;
@@ -24,7 +24,7 @@ struct Kept {
 
 pub struct Naming<'a, 'w> {
     pub walk: &'a mut Walk<'w>,
-    pub part: &'a Part,
+    pub part: &'a Subgraph,
     /// `None` if there was no time.
     pub dominators: Option<&'a Dominators>,
     pub with_keys: bool,
@@ -36,7 +36,7 @@ impl Naming<'_, '_> {
     ///
     /// # Safety
     /// As for the walk.
-    pub unsafe fn snapshot(mut self, outcome: Outcome) -> Snapshot {
+    pub unsafe fn snapshot(mut self, outcome: SnapshotOutcome) -> Snapshot {
         let graph = &self.walk.graph;
         let Ways { is_on, pairs } = Ways::of(
             self.part,
@@ -258,7 +258,7 @@ impl Naming<'_, '_> {
     }
 
     /// The nodes of the snapshot; chains are folded.
-    unsafe fn nodes(&mut self, kept: &mut [Kept]) -> Vec<Node> {
+    unsafe fn nodes(&mut self, kept: &mut [Kept]) -> Vec<SnapshotNode> {
         let mut nodes = Chains::default();
         for at in 1..self.part.len() {
             if kept[at as usize].number == 0 {
@@ -282,7 +282,7 @@ impl Naming<'_, '_> {
             let (parent_number, dominator_number) = (above(parent), above(dominator));
             // SAFETY: by the caller.
             let len = unsafe { self.elements(in_graph) };
-            kept[at as usize].number = nodes.push(Node {
+            kept[at as usize].number = nodes.push(SnapshotNode {
                 dominator: dominator_number,
                 parent: parent_number,
                 kind,

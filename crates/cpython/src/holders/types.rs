@@ -1,6 +1,6 @@
 //! What a walk needs to know of each type, and reads of objects.
 
-use super::functions::Functions;
+use super::functions::WalkFunctions;
 use crate::layout::{Layout, type_flags};
 
 /// `PyTypeObject`, offsets that are the same in 3.11 to 3.15.
@@ -72,7 +72,7 @@ pub struct Types {
 }
 
 impl Types {
-    pub fn new(layout: &Layout, functions: &Functions) -> Self {
+    pub fn new(layout: &Layout, functions: &WalkFunctions) -> Self {
         Self {
             layout: *layout,
             code: functions.code_type,

@@ -6,10 +6,10 @@
 
 use std::ffi::{c_int, c_void};
 
-use nthbyte_holders::{Graph, Limit};
+use nthbyte_holders::{Graph, WorkLimit};
 
 use super::blocks::Blocks;
-use super::functions::{Functions, Traverse};
+use super::functions::{Traverse, WalkFunctions};
 use super::types::{Type, Types, is, word};
 use crate::layout::{Layout, StackEnd, type_flags};
 
@@ -43,7 +43,7 @@ pub struct Walk<'a> {
     pub graph: Graph,
     pub blocks: Blocks,
     pub types: Types,
-    pub functions: &'a Functions,
+    pub functions: &'a WalkFunctions,
     pub layout: &'a Layout,
     /// The dictionary of each module, and the module's name: a `str`.
     pub module_names: Vec<(usize, usize)>,
@@ -54,7 +54,7 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(functions: &'a Functions, layout: &'a Layout, blocks: Blocks) -> Self {
+    pub fn new(functions: &'a WalkFunctions, layout: &'a Layout, blocks: Blocks) -> Self {
         Self {
             graph: Graph::new(),
             blocks,
@@ -71,7 +71,7 @@ impl<'a> Walk<'a> {
     ///
     /// # Safety
     /// This process is a copy that was made while the GIL was held, and the layout is right.
-    pub unsafe fn run(&mut self, limit: &mut impl Limit) -> Option<()> {
+    pub unsafe fn run(&mut self, limit: &mut impl WorkLimit) -> Option<()> {
         // SAFETY: by the caller.
         unsafe {
             self.collected();
@@ -442,7 +442,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The kind of root that a node is, as [`nthbyte_holders::Part::new`] wants it.
+    /// The kind of root that a node is, as [`nthbyte_holders::Subgraph::new`] wants it.
     pub fn root_kind(&self, node: u32) -> u8 {
         let flags = self.graph.flags(node);
         if flags & flag::ROOT != 0 {

@@ -13,8 +13,8 @@
 use std::ffi::c_void;
 
 use nthbyte_heap::{
-    Domain, Fallback, Functions, Heap, HoldsLock, HugePages, MEDIUM_LIMIT, Observer, Statistics,
-    Trusts,
+    BlockDomain, DomainFunctions, Fallback, Heap, HeapObserver, HeapStatistics, HoldsLock,
+    HugePages, MEDIUM_LIMIT, Trusts,
 };
 use nthbyte_sampling::SamplePoints;
 
@@ -37,9 +37,9 @@ pub struct Installed {
 const LARGEST_OF_PYMALLOC: usize = 512;
 
 /// The domains: for the heap, for CPython, and as letters in debug hooks.
-pub const DOMAINS: [(Domain, AllocatorDomain, u8); 2] = [
-    (Domain::Object, AllocatorDomain::Obj, b'o'),
-    (Domain::Memory, AllocatorDomain::Mem, b'm'),
+pub const DOMAINS: [(BlockDomain, AllocatorDomain, u8); 2] = [
+    (BlockDomain::Object, AllocatorDomain::Obj, b'o'),
+    (BlockDomain::Memory, AllocatorDomain::Mem, b'm'),
 ];
 
 impl Installed {
@@ -83,12 +83,12 @@ impl Installed {
         // SAFETY: by the contract. No thread uses the heap before its functions are in place.
         unsafe { raw_calloc::install(gil, layout, heap)? };
         for (at, (heap_domain, domain, _)) in DOMAINS.into_iter().enumerate() {
-            let Functions {
+            let DomainFunctions {
                 malloc,
                 calloc,
                 realloc,
                 free,
-            } = Functions::of(heap_domain);
+            } = DomainFunctions::of(heap_domain);
             let mut allocator = AllocatorEx {
                 ctx: heap.cast(),
                 malloc: Some(malloc),
@@ -127,7 +127,7 @@ impl Installed {
     ///
     /// # Safety
     /// The GIL is held; the observer's context is never freed.
-    pub unsafe fn start_sampling(&mut self, points: SamplePoints, observer: Observer) {
+    pub unsafe fn start_sampling(&mut self, points: SamplePoints, observer: HeapObserver) {
         // SAFETY: by the contract.
         unsafe { Heap::start(self.heap, points, observer) };
     }
@@ -145,7 +145,7 @@ impl Installed {
     ///
     /// # Safety
     /// The GIL is held.
-    pub unsafe fn stop_sampling(&mut self) -> Statistics {
+    pub unsafe fn stop_sampling(&mut self) -> HeapStatistics {
         // SAFETY: by the contract.
         unsafe {
             let exact = Heap::statistics_exact(self.heap);
@@ -156,7 +156,7 @@ impl Installed {
 
     /// The heap's totals; [`Heap::statistics`] says how exact they are.
     #[must_use]
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> HeapStatistics {
         // SAFETY: an `Installed` is used by the holder of the GIL only.
         unsafe { Heap::statistics(self.heap) }
     }
@@ -220,17 +220,17 @@ fn heap_config(
     huge_pages: HugePages,
     trusts: Option<Trusts>,
     holds_lock: Option<HoldsLock>,
-) -> nthbyte_heap::Config {
+) -> nthbyte_heap::HeapConfig {
     let huge_pages = if huge_pages == HugePages::Thp && huge_pages::are_forbidden() {
         HugePages::Off
     } else {
         huge_pages
     };
-    nthbyte_heap::Config {
+    nthbyte_heap::HeapConfig {
         huge_pages,
         limits: [MEDIUM_LIMIT, LARGEST_OF_PYMALLOC],
         trusts,
         holds_lock,
-        ..nthbyte_heap::Config::default()
+        ..nthbyte_heap::HeapConfig::default()
     }
 }

@@ -16,12 +16,12 @@ use crate::layout::Layout;
 type Dealloc = unsafe extern "C" fn(*mut PyObject);
 
 /// Called with the address of an object that is about to be freed.
-pub type Handler = fn(&mut Gil, usize);
+pub type DeallocHandler = fn(&mut Gil, usize);
 
 struct Hook {
     api: &'static Api,
     before: Dealloc,
-    handler: Handler,
+    handler: DeallocHandler,
 }
 
 static CODE: OnceLock<Hook> = OnceLock::new();
@@ -31,7 +31,7 @@ static TYPE: OnceLock<Hook> = OnceLock::new();
 ///
 /// # Safety
 /// The layout was verified.
-pub unsafe fn install(gil: &Gil, layout: &Layout, code: Handler, class: Handler) {
+pub unsafe fn install(gil: &Gil, layout: &Layout, code: DeallocHandler, class: DeallocHandler) {
     let api = gil.api();
     // SAFETY: both types are never freed, and their `tp_dealloc` is set.
     unsafe {
@@ -47,7 +47,7 @@ unsafe fn replace(
     layout: &Layout,
     class: *mut PyObject,
     hook: &OnceLock<Hook>,
-    handler: Handler,
+    handler: DeallocHandler,
     ours: Dealloc,
 ) {
     // SAFETY: the slot is a word of a type object, which is writable: types change slots themselves.

@@ -7,7 +7,7 @@
 
 use std::ffi::c_void;
 
-use nthbyte_heap::{Domain, Functions, Heap, Shared};
+use nthbyte_heap::{BlockDomain, DomainFunctions, Heap, Shared};
 
 use super::allocators::DOMAINS;
 use super::raw_calloc::{holds_main_gil, share_when_possible};
@@ -25,8 +25,8 @@ const DEEPEST: usize = 4;
 pub unsafe fn install(api: &Api, heap: *mut Heap) {
     for (heap_domain, domain, _) in DOMAINS {
         let functions = match heap_domain {
-            Domain::Object => functions::<true>(heap),
-            Domain::Memory => functions::<false>(heap),
+            BlockDomain::Object => functions::<true>(heap),
+            BlockDomain::Memory => functions::<false>(heap),
         };
         let mut there = AllocatorEx::NONE;
         // SAFETY: the function only stores the current functions into `there`.
@@ -62,12 +62,12 @@ fn stored(there: &AllocatorEx, heap: *mut c_void) -> Option<usize> {
 }
 
 fn functions<const OBJECT: bool>(heap: *mut Heap) -> AllocatorEx {
-    let Functions {
+    let DomainFunctions {
         malloc,
         calloc,
         realloc,
         free,
-    } = Functions {
+    } = DomainFunctions {
         malloc: malloc::<OBJECT>,
         calloc: calloc::<OBJECT>,
         realloc: realloc::<OBJECT>,
@@ -82,11 +82,11 @@ fn functions<const OBJECT: bool>(heap: *mut Heap) -> AllocatorEx {
     }
 }
 
-const fn domain(object: bool) -> Domain {
+const fn domain(object: bool) -> BlockDomain {
     if object {
-        Domain::Object
+        BlockDomain::Object
     } else {
-        Domain::Memory
+        BlockDomain::Memory
     }
 }
 

@@ -1,6 +1,6 @@
 //! The interpreter's own requests of the domain `MEM` above 512 bytes, which the heap serves.
 //!
-//! - What: not a patch, but a setting of the heap ([`nthbyte_heap::Config::trusts`]).
+//! - What: not a patch, but a setting of the heap ([`nthbyte_heap::HeapConfig::trusts`]).
 //! - Installed: with the heap.
 //! - Removed: never.
 //!
@@ -29,7 +29,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nthbyte_heap::{Domain, Functions, Heap, Trusts};
+use nthbyte_heap::{BlockDomain, DomainFunctions, Heap, Trusts};
 use nthbyte_host::process::{Segment, for_each_segment, image};
 
 use crate::api::Api;
@@ -108,7 +108,7 @@ unsafe fn are_told_apart(interpreter: &Interpreter, heap: *mut c_void) -> bool {
         let realloc = std::mem::transmute::<usize, Realloc>(realloc);
         let is_foreign = |block: *mut c_void| {
             let is_foreign = !Heap::owns(heap.cast(), block);
-            (Functions::of(Domain::Memory).free)(heap, block);
+            (DomainFunctions::of(BlockDomain::Memory).free)(heap, block);
             is_foreign
         };
         // Optimised builds have code of its own for frequent sizes of an element.
@@ -156,7 +156,7 @@ unsafe extern "C" fn is_own(site: usize) -> bool {
 unsafe fn has_own_function(table: usize) -> bool {
     // SAFETY: by the contract. Other threads may write to it.
     let function = unsafe { AtomicUsize::from_ptr(table as *mut usize) }.load(Relaxed);
-    function == Functions::of(Domain::Memory).malloc as usize
+    function == DomainFunctions::of(BlockDomain::Memory).malloc as usize
 }
 
 impl Interpreter {
@@ -388,7 +388,7 @@ mod tests {
         #[repr(align(16))]
         struct Image([u8; 0xa0]);
         let heap = 0x1230 as *mut c_void;
-        let function = Functions::of(Domain::Memory).malloc as usize;
+        let function = DomainFunctions::of(BlockDomain::Memory).malloc as usize;
         let find = |context: usize, function: usize, at: usize| {
             let mut image = Image([0x90; 0xa0]);
             let base = image.0.as_ptr() as usize;
@@ -419,7 +419,7 @@ mod tests {
     #[test]
     fn a_function_that_calls_is_noticed() {
         static HEAP: AtomicUsize = AtomicUsize::new(0);
-        const OWN: Functions = Functions::of(Domain::Object);
+        const OWN: DomainFunctions = DomainFunctions::of(BlockDomain::Object);
         unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
             // SAFETY: the heap is this test's.
             unsafe { (OWN.malloc)(HEAP.load(Relaxed) as *mut c_void, size) }
@@ -439,7 +439,7 @@ mod tests {
             unsafe { (OWN.realloc)(HEAP.load(Relaxed) as *mut c_void, block, size) }
         }
         let heap = Heap::create(
-            nthbyte_heap::Config::default(),
+            nthbyte_heap::HeapConfig::default(),
             [nthbyte_heap::Fallback::LIBC; 2],
         )
         .expect("address space");

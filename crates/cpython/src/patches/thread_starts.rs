@@ -13,7 +13,7 @@ use crate::api::{Function, Gil, METH_KEYWORDS, METH_VARARGS, PyObject};
 use crate::layout::Layout;
 
 /// Called in the thread that has started another one. Must not panic.
-pub type Handler = fn();
+pub type ThreadStartHandler = fn();
 
 /// The built-ins. Their names in the interpreter are all in `_thread`; the last one exists from 3.13 on.
 const NAMES: [&CStr; 3] = [c"start_new_thread", c"start_new", c"start_joinable_thread"];
@@ -24,7 +24,7 @@ type WithKeywords =
 #[derive(Clone, Copy)]
 struct Before {
     function: Function,
-    handler: Handler,
+    handler: ThreadStartHandler,
 }
 
 static BEFORE: [OnceLock<Before>; NAMES.len()] = [const { OnceLock::new() }; NAMES.len()];
@@ -33,7 +33,7 @@ static BEFORE: [OnceLock<Before>; NAMES.len()] = [const { OnceLock::new() }; NAM
 ///
 /// # Safety
 /// The layout was verified.
-pub unsafe fn install(gil: &Gil, layout: &Layout, handler: Handler) {
+pub unsafe fn install(gil: &Gil, layout: &Layout, handler: ThreadStartHandler) {
     let Some(module) = gil.import(c"_thread") else {
         return;
     };

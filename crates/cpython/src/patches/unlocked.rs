@@ -1,6 +1,6 @@
 //! The check for the GIL at requests that the heap passes on to CPython's allocator (CPython 3.11).
 //!
-//! - What: not a patch, but a setting of the heap ([`nthbyte_heap::Config::holds_lock`]).
+//! - What: not a patch, but a setting of the heap ([`nthbyte_heap::HeapConfig::holds_lock`]).
 //! - Installed: with the heap.
 //! - Removed: never.
 //!

@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Observer, Sample};
+use nthbyte_heap::{BlockDomain, Heap, HeapObserver, NOT_INTERESTED, SampledBlock};
 use nthbyte_sampling::{Distances, Period, SamplePoints};
 
 use crate::api::Gil;
@@ -31,34 +31,44 @@ enum AddressIn {
 
 /// The variables of the operations, where their objects store the address of their memory, the domain and the name of
 /// that memory.
-fn kinds(layout: &Layout) -> [(&CStr, AddressIn, Domain, &'static str); 6] {
+fn kinds(layout: &Layout) -> [(&CStr, AddressIn, BlockDomain, &'static str); 6] {
     let at = layout.containers;
     let field = AddressIn::Field;
     [
-        (c"lists", field(at.list_items), Domain::Memory, "list items"),
-        (c"sets", field(at.set_table), Domain::Memory, "set table"),
+        (
+            c"lists",
+            field(at.list_items),
+            BlockDomain::Memory,
+            "list items",
+        ),
+        (
+            c"sets",
+            field(at.set_table),
+            BlockDomain::Memory,
+            "set table",
+        ),
         (
             c"arrays",
             field(at.bytearray_buffer),
-            Domain::Object,
+            BlockDomain::Object,
             "bytearray buffer",
         ),
         (
             c"blocks",
             field(at.deque_blocks[0]),
-            Domain::Memory,
+            BlockDomain::Memory,
             "deque block",
         ),
         (
             c"blocks",
             field(at.deque_blocks[1]),
-            Domain::Memory,
+            BlockDomain::Memory,
             "deque block",
         ),
         (
             c"instances",
             AddressIn::Values,
-            Domain::Memory,
+            BlockDomain::Memory,
             "instance attributes",
         ),
     ]
@@ -109,7 +119,7 @@ impl AllocationSites {
             places: seen.as_mut_ptr(),
         });
         let points = SamplePoints::new(Period::EVERY, Distances::Fixed, 0);
-        let observer = Observer {
+        let observer = HeapObserver {
             context: (&raw const *observed).cast_mut().cast(),
             sampled: note,
             freed: ignore,
@@ -174,7 +184,7 @@ struct Observed {
 struct Seen {
     block: usize,
     size: usize,
-    domain: Domain,
+    domain: BlockDomain,
     site: usize,
 }
 
@@ -184,7 +194,7 @@ impl Seen {
     }
 }
 
-unsafe extern "C" fn note(context: *mut c_void, sample: &Sample) -> u32 {
+unsafe extern "C" fn note(context: *mut c_void, sample: &SampledBlock) -> u32 {
     // SAFETY: the context is that of `try_to_learn`; in the child of a fork it is never freed.
     let observed = unsafe { &*context.cast::<Observed>() };
     // A count that is too large stays so: it does not wrap.

@@ -56,7 +56,7 @@ pub enum Piece {
 pub fn merge(
     python: usize,
     marks: &[Mark],
-    native: &[nthbyte_unwind::Frame],
+    native: &[nthbyte_unwind::NativeFrame],
     mut place: impl FnMut(Piece),
 ) {
     let mut placed = 0;
@@ -129,7 +129,7 @@ pub fn merge(
 
 #[cfg(test)]
 mod tests {
-    use nthbyte_unwind::Frame;
+    use nthbyte_unwind::NativeFrame;
 
     use super::MarkKind::{Call, Collection};
     use super::*;
@@ -146,7 +146,7 @@ mod tests {
         });
         let native = native
             .iter()
-            .map(|&(address, stack)| Frame { address, stack });
+            .map(|&(address, stack)| NativeFrame { address, stack });
         let (marks, native): (Vec<_>, Vec<_>) = (marks.collect(), native.collect());
         let mut names = Vec::new();
         merge(python, &marks, &native, |piece| match piece {

@@ -6,7 +6,7 @@
 
 use std::ffi::c_void;
 
-use nthbyte_heap::{Heap, NOT_INTERESTED, Sample, Statistics};
+use nthbyte_heap::{Heap, HeapStatistics, NOT_INTERESTED, SampledBlock};
 use nthbyte_profile::event::{
     Allocation, Collection, CollectionKind, LabelSetId, LostKind, Nanos, NodeId, SourceId,
     Survival, ThreadId, TypeId,
@@ -138,7 +138,7 @@ impl Tracker {
 
     /// Ends the session, if there is one. `counted` is what the heap has counted. Also returns the part of it that is this
     /// process's own, if known.
-    pub fn end(&mut self, counted: &Statistics) -> Option<(Session, Option<Own>)> {
+    pub fn end(&mut self, counted: &HeapStatistics) -> Option<(Session, Option<Own>)> {
         let own = self.record(LostKind::Other, |program, profile, recording| {
             program.settle(profile, recording, None);
             Own {
@@ -283,7 +283,7 @@ impl Tracker {
     }
 
     /// Takes a sample. Returns the token that the heap passes back when the block is freed.
-    pub fn sampled(&mut self, sample: &Sample) -> u32 {
+    pub fn sampled(&mut self, sample: &SampledBlock) -> u32 {
         self.record(LostKind::Allocations, |program, profile, recording| {
             program.sampled(profile, recording, sample)
         })
@@ -319,7 +319,7 @@ impl Program {
         &mut self,
         profile: &mut Profile,
         recording: &mut Recording<'_>,
-        sample: &Sample,
+        sample: &SampledBlock,
     ) -> u32 {
         let time = recording.now();
         self.settle(profile, recording, None);
@@ -514,7 +514,7 @@ impl Profile {
     }
 }
 
-fn allocation(time: Nanos, thread: ThreadId, stack: NodeId, sample: &Sample) -> Allocation {
+fn allocation(time: Nanos, thread: ThreadId, stack: NodeId, sample: &SampledBlock) -> Allocation {
     Allocation {
         time,
         thread,

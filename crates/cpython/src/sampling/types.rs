@@ -7,7 +7,7 @@
 //! An object begins at the start of the block, after the collector's header, or after that header and the two words of
 //! `_PyType_PreHeaderSize` (`Include/internal/pycore_object.h`). The type's flags must agree.
 
-use nthbyte_heap::Domain;
+use nthbyte_heap::BlockDomain;
 use nthbyte_profile::event::{TypeId, TypeName};
 
 use crate::api::Gil;
@@ -26,11 +26,11 @@ pub enum Origin {
     Memory,
 }
 
-impl From<Domain> for Origin {
-    fn from(domain: Domain) -> Self {
+impl From<BlockDomain> for Origin {
+    fn from(domain: BlockDomain) -> Self {
         match domain {
-            Domain::Object => Self::Object,
-            Domain::Memory => Self::Memory,
+            BlockDomain::Object => Self::Object,
+            BlockDomain::Memory => Self::Memory,
         }
     }
 }

@@ -7,7 +7,7 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, ThreadId, TypeId};
 use nthbyte_profile::model::{Lifetime, ProcessId, TimeSample};
 
-use super::Options;
+use super::FirefoxOptions;
 use super::native::{Native, native_samples};
 use super::packages::Callers;
 use super::sources::Sources;
@@ -75,7 +75,7 @@ impl<'a> Export<'a> {
     pub fn new(
         profile: &'a Profile,
         leaves: &'a Leaves,
-        options: Options,
+        options: FirefoxOptions,
         progress: Progress<'a>,
     ) -> Self {
         let timeline = Timeline::new(profile, &leaves.of_sample, options.max_samples);

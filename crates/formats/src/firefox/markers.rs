@@ -4,7 +4,7 @@
 //! allocated the most. Then the page draws one track of collections for each process, not one for each thread.
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::compilation::{Compilation, Outcome};
+use nthbyte_profile::compilation::{Compilation, CompilationOutcome};
 use nthbyte_profile::event::{Collection, CollectionKind, MajorPhase, Memory, Nanos, ThreadId};
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -78,12 +78,12 @@ struct Data {
 const COMPILER: &str = "JitCompiler";
 
 /// The name of a marker.
-const fn work(outcome: Outcome) -> &'static str {
+const fn work(outcome: CompilationOutcome) -> &'static str {
     match outcome {
-        Outcome::Loop => "JIT: loop compiled",
-        Outcome::Bridge => "JIT: bridge compiled",
-        Outcome::Aborted => "JIT: trace given up",
-        Outcome::Other => "JIT: other work",
+        CompilationOutcome::Loop => "JIT: loop compiled",
+        CompilationOutcome::Bridge => "JIT: bridge compiled",
+        CompilationOutcome::Aborted => "JIT: trace given up",
+        CompilationOutcome::Other => "JIT: other work",
     }
 }
 
@@ -163,9 +163,9 @@ impl Markers<'_> {
         let mut data = Data {
             schema: COMPILER,
             color: match compilation.outcome {
-                Outcome::Loop | Outcome::Other => "blue",
-                Outcome::Bridge => "teal",
-                Outcome::Aborted => "red",
+                CompilationOutcome::Loop | CompilationOutcome::Other => "blue",
+                CompilationOutcome::Bridge => "teal",
+                CompilationOutcome::Aborted => "red",
             },
             outcome: Some(compilation.outcome.name()),
             optimizing: Some(millis(compilation.optimizing)),

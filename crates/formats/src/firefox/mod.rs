@@ -50,7 +50,7 @@ pub const FORMAT_VERSION: u32 = 70;
 
 /// The optional content of the export, and its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct FirefoxOptions {
     /// Whether to put the text of the program's Python files into the profile, if they can
     /// be read, for the page's source view. Files above 1 MiB are left out, and everything after
     /// 32 MiB in total.
@@ -64,7 +64,7 @@ pub struct Options {
     pub max_objects: usize,
 }
 
-impl Default for Options {
+impl Default for FirefoxOptions {
     /// Ten million samples and one million objects, about the limit of the page; no sources.
     fn default() -> Self {
         Self {
@@ -75,15 +75,15 @@ impl Default for Options {
     }
 }
 
-/// Writes the profile as JSON, with the default [`Options`].
+/// Writes the profile as JSON, with the default [`FirefoxOptions`].
 ///
 /// # Errors
 /// Those of `out`.
 pub fn write(profile: &Profile, out: &mut dyn Write, progress: Progress<'_>) -> io::Result<()> {
-    write_with(profile, Options::default(), out, progress)
+    write_with(profile, FirefoxOptions::default(), out, progress)
 }
 
-/// Writes the profile as gzip-compressed JSON, which the page opens too, with the default [`Options`].
+/// Writes the profile as gzip-compressed JSON, which the page opens too, with the default [`FirefoxOptions`].
 ///
 /// # Errors
 /// Those of `out`.
@@ -92,7 +92,7 @@ pub fn write_gzip(
     out: &mut dyn Write,
     progress: Progress<'_>,
 ) -> io::Result<()> {
-    write_gzip_with(profile, Options::default(), out, progress)
+    write_gzip_with(profile, FirefoxOptions::default(), out, progress)
 }
 
 /// Writes the profile as gzip-compressed JSON, which the page opens too.
@@ -101,7 +101,7 @@ pub fn write_gzip(
 /// Those of `out`.
 pub fn write_gzip_with(
     profile: &Profile,
-    options: Options,
+    options: FirefoxOptions,
     out: &mut dyn Write,
     progress: Progress<'_>,
 ) -> io::Result<()> {
@@ -119,7 +119,7 @@ pub fn write_gzip_with(
 /// Those of `out`.
 pub fn write_with(
     profile: &Profile,
-    options: Options,
+    options: FirefoxOptions,
     out: &mut dyn Write,
     progress: Progress<'_>,
 ) -> io::Result<()> {

@@ -2,7 +2,7 @@
 //!
 //! The profile names the files, and it may come from another machine or be forged. It has no hashes
 //! of the sources, so the files on this machine cannot be compared with them. So nothing is read unless
-//! [`Options::sources`](super::Options::sources) is set, and then only regular files with a Python suffix.
+//! [`FirefoxOptions::sources`](super::FirefoxOptions::sources) is set, and then only regular files with a Python suffix.
 
 use std::collections::HashMap;
 use std::fs;

@@ -34,7 +34,7 @@ const LARGEST: u64 = 8 << 30;
 
 /// Why a file could not be imported.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum VmprofError {
     /// The file could not be read.
     #[error("cannot read {}: {error}", path.display())]
     Read {
@@ -75,11 +75,15 @@ pub struct Imported {
 /// `progress` is one byte.
 ///
 /// # Errors
-/// See [`Error`]. A damaged file is no error if its header can be read:
+/// See [`VmprofError`]. A damaged file is no error if its header can be read:
 /// [`Imported::damage`] says what is lost.
-pub fn import(path: &Path, out_path: &Path, progress: Progress<'_>) -> Result<Imported, Error> {
+pub fn import(
+    path: &Path,
+    out_path: &Path,
+    progress: Progress<'_>,
+) -> Result<Imported, VmprofError> {
     let (data, broken_off) = read(path)?;
-    let mut recording = Recording::parse(&data, progress).map_err(|why| Error::Foreign {
+    let mut recording = Recording::parse(&data, progress).map_err(|why| VmprofError::Foreign {
         path: path.to_owned(),
         why,
     })?;
@@ -97,8 +101,8 @@ pub fn import(path: &Path, out_path: &Path, progress: Progress<'_>) -> Result<Im
 }
 
 /// The whole decompressed file; and a sentence on the damage, if the compressed data are incomplete.
-fn read(path: &Path) -> Result<(Vec<u8>, Option<String>), Error> {
-    let failed = |error| Error::Read {
+fn read(path: &Path) -> Result<(Vec<u8>, Option<String>), VmprofError> {
+    let failed = |error| VmprofError::Read {
         path: path.to_owned(),
         error,
     };
@@ -123,7 +127,7 @@ fn read(path: &Path) -> Result<(Vec<u8>, Option<String>), Error> {
     if data.len() as u64 > LARGEST {
         let why = "the file is larger than 8 GiB".to_owned();
         let path = path.to_owned();
-        return Err(Error::Foreign { path, why });
+        return Err(VmprofError::Foreign { path, why });
     }
     Ok((data, broken_off))
 }

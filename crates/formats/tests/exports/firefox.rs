@@ -3,21 +3,21 @@
 
 use std::collections::BTreeMap;
 
-use nthbyte_formats::firefox::{self, Options};
+use nthbyte_formats::firefox::{self, FirefoxOptions};
 use nthbyte_profile::model::{Lifetime, Samples};
 use nthbyte_profile::{Method, Profile};
 use serde_json::Value;
 
 use super::{by_function, close, profile, total};
 
-fn export_with(profile: &Profile, options: Options) -> Value {
+fn export_with(profile: &Profile, options: FirefoxOptions) -> Value {
     let mut out = Vec::new();
     firefox::write_with(profile, options, &mut out, &mut |_, _| ()).unwrap();
     serde_json::from_slice(&out).unwrap()
 }
 
 pub fn export(profile: &Profile) -> Value {
-    export_with(profile, Options::default())
+    export_with(profile, FirefoxOptions::default())
 }
 
 pub fn list(value: &Value) -> &[Value] {
@@ -179,10 +179,10 @@ fn a_type_is_a_function_for_each_fate_with_its_colour() {
 fn what_is_retained_is_what_was_not_freed() {
     let profile = profile(5_000, false);
     let options = [
-        Options::default(),
-        Options {
+        FirefoxOptions::default(),
+        FirefoxOptions {
             max_objects: 500,
-            ..Options::default()
+            ..FirefoxOptions::default()
         },
     ];
     for options in options {
@@ -249,10 +249,10 @@ fn objects_without_known_ends_are_not_retained() {
 fn merging_in_time_keeps_every_sum_and_says_so() {
     let profile = profile(20_000, false);
     let whole = export(&profile);
-    let options = Options {
+    let options = FirefoxOptions {
         max_samples: 2_000,
         max_objects: 1_000,
-        ..Options::default()
+        ..FirefoxOptions::default()
     };
     let merged = export_with(&profile, options);
     let note = serde_json::to_string(&merged["meta"]["extra"]).unwrap();
@@ -348,9 +348,9 @@ fn only_python_files_are_read_and_only_on_request() {
     profile.functions[0].file = script.display().to_string();
     profile.functions[1].file = secret.display().to_string();
     let texts = |file: &Value| list(&file["shared"]["sources"]["content"]).to_vec();
-    let sources = Options {
+    let sources = FirefoxOptions {
         sources: true,
-        ..Options::default()
+        ..FirefoxOptions::default()
     };
     let found = texts(&export_with(&profile, sources));
     assert_eq!(found.iter().filter(|text| !text.is_null()).count(), 1);

@@ -6,7 +6,7 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use nthbyte_process::{ENDING_SIGNALS, Sampling, main_thread};
+use nthbyte_process::{ENDING_SIGNALS, RequestSampling, main_thread};
 use nthbyte_profile::claim::{Claim, Replaced};
 use nthbyte_profile::{Distances, Method};
 use nthbyte_requests::sampler;
@@ -21,7 +21,7 @@ use crate::{Options, Outcome};
 /// The period with [`Every::Auto`] at first, in bytes.
 const FIRST_AUTO_PERIOD: u64 = nthbyte_session::pace::SHORTEST_NATIVE_PERIOD;
 
-const SAMPLING: Sampling = Sampling {
+const SAMPLING: RequestSampling = RequestSampling {
     method: Method::GlobalAllocator,
     objects: None,
     know_modules: nthbyte_unwind::begin_in_program,
@@ -75,7 +75,7 @@ pub(crate) fn stop() -> Outcome {
     ended(nthbyte_process::end)
 }
 
-fn ended(end: fn() -> Option<nthbyte_session::Outcome>) -> Outcome {
+fn ended(end: fn() -> Option<nthbyte_session::SessionOutcome>) -> Outcome {
     let outcome = unobserved(end);
     outcome.map_or_else(Outcome::default, |outcome| Outcome {
         path: outcome.path,
@@ -202,7 +202,7 @@ extern "C" fn at_exit() {
     end_quietly(nthbyte_process::end_at_exit);
 }
 
-fn end_quietly(end: fn() -> Option<nthbyte_session::Outcome>) {
+fn end_quietly(end: fn() -> Option<nthbyte_session::SessionOutcome>) {
     // Not `guarded`: after a panic, the profile still gets its end.
     let stopped = catch_unwind(|| ended(end));
     // Dropping what a panic carries may panic again.

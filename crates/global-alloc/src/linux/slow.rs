@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 use nthbyte_host::keep_errno;
 use nthbyte_requests::blocks::{BLOCKS, BlockEntry};
-use nthbyte_requests::{Thread, sampler};
+use nthbyte_requests::{ThreadState, sampler};
 use nthbyte_session::native::{self, NOT_INTERESTED};
 
 use super::marks;
@@ -233,7 +233,7 @@ unsafe fn resize<A: GlobalAlloc>(
 /// `thread` is the calling thread's state, and [`sampler::points`] has just found points. The caller is not inlined.
 #[inline(always)]
 unsafe fn record(
-    thread: *mut Thread,
+    thread: *mut ThreadState,
     place: BlockEntry<'_>,
     size: usize,
     points: u32,

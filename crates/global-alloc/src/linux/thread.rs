@@ -2,18 +2,18 @@
 
 use std::cell::UnsafeCell;
 
-use nthbyte_requests::Thread;
+use nthbyte_requests::ThreadState;
 
 thread_local! {
     /// It has an initial value that is known when the program is compiled, and nothing to drop: so it is there in each
     /// thread from its first instruction to its last, and an executable reaches it by a fixed distance from the thread
     /// pointer.
-    static THREAD: UnsafeCell<Thread> = const { UnsafeCell::new(Thread::new()) };
+    static THREAD: UnsafeCell<ThreadState> = const { UnsafeCell::new(ThreadState::new()) };
 }
 
 /// The state of the calling thread.
 #[inline(always)]
-pub(super) fn current() -> *mut Thread {
+pub(super) fn current() -> *mut ThreadState {
     THREAD.with(UnsafeCell::get)
 }
 

@@ -1,7 +1,7 @@
 use super::*;
-use crate::config::Config;
-use crate::functions::Functions;
-use crate::observer::{Domain, Fallback};
+use crate::config::HeapConfig;
+use crate::functions::DomainFunctions;
+use crate::observer::{BlockDomain, Fallback};
 use core::ffi::c_void;
 
 /// Copies by plain reads: nothing is unmapped in these tests.
@@ -37,10 +37,10 @@ fn survey(heap: *const Heap, most: usize) -> (Survey, Vec<Use>) {
 
 /// A heap with every `kept`th of `count` blocks of `size` bytes in use.
 fn fragmented(count: usize, kept: usize, size: usize) -> (*mut Heap, Vec<*mut c_void>) {
-    let heap = Heap::create(Config::default(), [Fallback::LIBC; 2])
+    let heap = Heap::create(HeapConfig::default(), [Fallback::LIBC; 2])
         .expect("address space")
         .as_ptr();
-    let functions = Functions::of(Domain::Object);
+    let functions = DomainFunctions::of(BlockDomain::Object);
     let context: *mut c_void = heap.cast();
     // SAFETY: no other thread uses the heap; each block is freed once.
     unsafe {

@@ -2,7 +2,9 @@
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
-use nthbyte_heap::{Config, Domain, Functions, MEDIUM_LIMIT, Observer, Sample};
+use nthbyte_heap::{
+    BlockDomain, DomainFunctions, HeapConfig, HeapObserver, MEDIUM_LIMIT, SampledBlock,
+};
 use std::cell::Cell;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,12 +14,15 @@ use super::fixture::Fixture;
 #[test]
 fn each_domain_has_its_limit() {
     let limits = [2032, 512];
-    let heap = Fixture::new(Config {
+    let heap = Fixture::new(HeapConfig {
         limits,
-        ..Config::default()
+        ..HeapConfig::default()
     });
-    for (domain, limit) in [Domain::Object, Domain::Memory].into_iter().zip(limits) {
-        let functions = Functions::of(domain);
+    for (domain, limit) in [BlockDomain::Object, BlockDomain::Memory]
+        .into_iter()
+        .zip(limits)
+    {
+        let functions = DomainFunctions::of(domain);
         for size in [500, limit, limit + 1] {
             // SAFETY: the context is a heap that this test alone uses, and each block is freed once.
             unsafe {
@@ -50,13 +55,13 @@ unsafe extern "C" fn trusts(site: usize) -> bool {
 /// when they resize a block of the heap.
 #[test]
 fn a_trusted_caller_gets_more_than_the_limit() {
-    let heap = Fixture::new(Config {
+    let heap = Fixture::new(HeapConfig {
         limits: [MEDIUM_LIMIT, 512],
         trusts: Some(trusts),
-        ..Config::default()
+        ..HeapConfig::default()
     });
     let context = heap.heap.cast();
-    let functions = Functions::of(Domain::Memory);
+    let functions = DomainFunctions::of(BlockDomain::Memory);
     for size in [512, 513, 1300, MEDIUM_LIMIT, MEDIUM_LIMIT + 1] {
         for trusted in [true, false] {
             TRUSTED.set(trusted);
@@ -120,7 +125,7 @@ unsafe extern "C" fn holds_lock() -> bool {
 fn large_blocks_need_no_lock() {
     static SAMPLED: AtomicUsize = AtomicUsize::new(0);
     static FREED: AtomicUsize = AtomicUsize::new(0);
-    unsafe extern "C" fn sampled(_: *mut c_void, _: &Sample) -> u32 {
+    unsafe extern "C" fn sampled(_: *mut c_void, _: &SampledBlock) -> u32 {
         SAMPLED.fetch_add(1, Relaxed);
         assert!(HOLDS_LOCK.get());
         1
@@ -131,12 +136,12 @@ fn large_blocks_need_no_lock() {
     }
     const ROUNDS: usize = 20;
     const BLOCKS: usize = 500;
-    let heap = Fixture::new(Config {
+    let heap = Fixture::new(HeapConfig {
         limits: [MEDIUM_LIMIT, 512],
         holds_lock: Some(holds_lock),
-        ..Config::default()
+        ..HeapConfig::default()
     });
-    let functions = Functions::of(Domain::Memory);
+    let functions = DomainFunctions::of(BlockDomain::Memory);
     let work = |context: usize| {
         let context = context as *mut c_void;
         for round in 0..ROUNDS {
@@ -165,7 +170,7 @@ fn large_blocks_need_no_lock() {
             }
         }
     };
-    let observer = Observer {
+    let observer = HeapObserver {
         context: null_mut(),
         sampled,
         freed,

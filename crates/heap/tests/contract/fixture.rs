@@ -1,23 +1,23 @@
 //! The heap as the tests call it.
 
 use core::ffi::c_void;
-use nthbyte_heap::{Config, Domain, Fallback, Functions, Heap, Observer};
+use nthbyte_heap::{BlockDomain, DomainFunctions, Fallback, Heap, HeapConfig, HeapObserver};
 use nthbyte_sampling::{Distances, Period, SamplePoints};
 
 /// A heap and the functions of its object domain.
 pub struct Fixture {
     pub heap: *mut Heap,
-    functions: Functions,
+    functions: DomainFunctions,
 }
 
 impl Fixture {
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: HeapConfig) -> Self {
         let heap = Heap::create(config, [Fallback::LIBC; 2])
             .expect("address space")
             .as_ptr();
         Self {
             heap,
-            functions: Functions::of(Domain::Object),
+            functions: DomainFunctions::of(BlockDomain::Object),
         }
     }
 
@@ -41,7 +41,7 @@ impl Fixture {
         unsafe { (self.functions.free)(self.heap.cast(), block.cast()) }
     }
 
-    pub fn statistics(&self) -> nthbyte_heap::Statistics {
+    pub fn statistics(&self) -> nthbyte_heap::HeapStatistics {
         // SAFETY: as in `malloc`.
         unsafe { Heap::statistics_exact(self.heap) }
     }
@@ -56,7 +56,7 @@ impl Fixture {
         unsafe { Heap::has_address(self.heap.cast(), number) }
     }
 
-    pub fn start(&self, period: u64, observer: Observer) {
+    pub fn start(&self, period: u64, observer: HeapObserver) {
         let period = Period::new(period).expect("a period");
         let points = SamplePoints::new(period, Distances::Exponential, 1);
         // SAFETY: as in `malloc`; the tests' observers live until they stop.

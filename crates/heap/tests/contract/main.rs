@@ -3,8 +3,8 @@
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use nthbyte_heap::{
-    Config, Domain, Fallback, Functions, Heap, MEDIUM_LIMIT, NOT_INTERESTED, Observer, Sample,
-    block_size,
+    BlockDomain, DomainFunctions, Fallback, Heap, HeapConfig, HeapObserver, MEDIUM_LIMIT,
+    NOT_INTERESTED, SampledBlock, block_size,
 };
 use std::collections::HashSet;
 use std::process::Command;
@@ -17,7 +17,7 @@ use fixture::{Fixture, errno, set_errno};
 
 #[test]
 fn requests_of_no_bytes_have_pointers_of_their_own() {
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     let blocks: Vec<*mut u8> = (0..5000)
         .map(|number| {
             if number % 2 == 0 {
@@ -36,7 +36,7 @@ fn requests_of_no_bytes_have_pointers_of_their_own() {
 
 #[test]
 fn null_may_be_freed_and_resized() {
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     heap.free(null_mut());
     let block = heap.realloc(null_mut(), 100);
     assert!(heap.owns(block.addr()));
@@ -45,7 +45,7 @@ fn null_may_be_freed_and_resized() {
 
 #[test]
 fn products_that_overflow_are_refused() {
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     for (count, size) in [(usize::MAX, 2), (1 << 33, 1 << 33), (3, usize::MAX / 2)] {
         assert!(heap.calloc(count, size).is_null());
     }
@@ -61,7 +61,7 @@ fn products_that_overflow_are_refused() {
 
 #[test]
 fn a_request_that_fails_is_not_counted() {
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     heap.start(1 << 20, FAILING);
     heap.free(heap.malloc(100_000));
     let before = heap.statistics().allocated_large;
@@ -73,7 +73,7 @@ fn a_request_that_fails_is_not_counted() {
 
 #[test]
 fn any_address_may_be_asked_for() {
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     let block = heap.malloc(1);
     assert!(heap.owns(block.addr()));
     for address in [0, 1, 1 << 46, 1 << 47, (1 << 47) - 1, 1 << 56, usize::MAX] {
@@ -84,7 +84,7 @@ fn any_address_may_be_asked_for() {
 
 #[test]
 fn blocks_of_the_fallback_are_resized_and_freed_by_it() {
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     // SAFETY: malloc has no preconditions; the block has 40 bytes.
     let old: *mut u8 = unsafe {
         let old = libc::malloc(40).cast::<u8>();
@@ -104,9 +104,9 @@ fn blocks_of_the_fallback_are_resized_and_freed_by_it() {
 #[test]
 fn sizes_around_the_limits() {
     for limit in [512, 1024, MEDIUM_LIMIT] {
-        let heap = Fixture::new(Config {
+        let heap = Fixture::new(HeapConfig {
             limits: [limit, MEDIUM_LIMIT],
-            ..Config::default()
+            ..HeapConfig::default()
         });
         for size in (496..=528).chain(limit - 16..=limit + 16) {
             let block = heap.malloc(size);
@@ -120,7 +120,7 @@ fn sizes_around_the_limits() {
 
 #[test]
 fn other_threads_may_free_blocks() {
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     let blocks: Vec<usize> = (0..4000).map(|_| heap.malloc(64).addr()).collect();
     let context = heap.heap.addr();
     std::thread::scope(|scope| {
@@ -140,7 +140,7 @@ fn other_threads_may_free_blocks() {
 
 #[test]
 fn a_forked_child_has_a_heap_of_its_own() {
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     let block = heap.malloc(48);
     // SAFETY: the child only uses the heap, which takes no locks, and leaves by _exit.
     unsafe {
@@ -168,13 +168,13 @@ struct Nested {
     of_heap: usize,
 }
 
-unsafe extern "C" fn nested_sampled(context: *mut c_void, _: &Sample) -> u32 {
+unsafe extern "C" fn nested_sampled(context: *mut c_void, _: &SampledBlock) -> u32 {
     // SAFETY: the context is a `Nested` that the test keeps; it is not used while this runs.
     unsafe {
         let nested = context.cast::<Nested>();
         (*nested).depth += 1;
         assert_eq!((*nested).depth, 1, "an observer within an observer");
-        let functions = Functions::of(Domain::Memory);
+        let functions = DomainFunctions::of(BlockDomain::Memory);
         let heap = (*nested).heap as *mut c_void;
         for size in [8, 300, 900, 10_000] {
             let block = (functions.malloc)(heap, size);
@@ -198,7 +198,7 @@ unsafe extern "C" fn nested_freed(context: *mut c_void, _: *const c_void, _: u32
 
 #[test]
 fn an_observer_that_allocates_is_served_and_not_sampled() {
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     let mut nested = Nested {
         heap: heap.heap.addr(),
         ..Nested::default()
@@ -206,7 +206,7 @@ fn an_observer_that_allocates_is_served_and_not_sampled() {
     let context = (&raw mut nested).cast();
     heap.start(
         1,
-        Observer {
+        HeapObserver {
             context,
             sampled: nested_sampled,
             freed: nested_freed,
@@ -221,7 +221,7 @@ fn an_observer_that_allocates_is_served_and_not_sampled() {
     assert_eq!(heap.statistics().in_use, 0);
 }
 
-unsafe extern "C" fn failing_sampled(_: *mut c_void, _: &Sample) -> u32 {
+unsafe extern "C" fn failing_sampled(_: *mut c_void, _: &SampledBlock) -> u32 {
     set_errno(libc::EFAULT);
     1
 }
@@ -230,7 +230,7 @@ unsafe extern "C" fn failing_freed(_: *mut c_void, _: *const c_void, _: u32) {
     set_errno(libc::EFAULT);
 }
 
-const FAILING: Observer = Observer {
+const FAILING: HeapObserver = HeapObserver {
     context: null_mut(),
     sampled: failing_sampled,
     freed: failing_freed,
@@ -238,7 +238,7 @@ const FAILING: Observer = Observer {
 
 #[test]
 fn an_observer_cannot_change_errno() {
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     heap.start(1, FAILING);
     set_errno(libc::EXDEV);
     for size in [10, 1000, 100_000] {
@@ -250,7 +250,7 @@ fn an_observer_cannot_change_errno() {
     heap.stop();
 }
 
-unsafe extern "C" fn note_site(context: *mut c_void, sample: &Sample) -> u32 {
+unsafe extern "C" fn note_site(context: *mut c_void, sample: &SampledBlock) -> u32 {
     // SAFETY: the context is the test's variable.
     unsafe { *context.cast::<usize>() = sample.site };
     NOT_INTERESTED
@@ -268,11 +268,11 @@ fn a_sample_has_its_allocation_site() {
     fn resized(heap: &Fixture, size: usize) -> *mut u8 {
         std::hint::black_box(heap.realloc(null_mut(), size))
     }
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     let mut site = 0usize;
     heap.start(
         1,
-        Observer {
+        HeapObserver {
             context: (&raw mut site).cast(),
             sampled: note_site,
             freed: nested_freed,
@@ -297,7 +297,7 @@ fn a_sample_has_its_allocation_site() {
 
 #[test]
 fn stop_without_a_session_does_nothing() {
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     heap.stop();
     let block = heap.malloc(10);
     heap.stop();
@@ -354,7 +354,7 @@ fn running_out_of_memory_leaves_the_heap_consistent() {
 #[test]
 #[ignore = "sets a limit on the whole process: run by running_out_of_memory_leaves_the_heap_consistent"]
 fn out_of_memory() {
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     let mut nested = Nested {
         heap: heap.heap.addr(),
         ..Nested::default()
@@ -367,7 +367,7 @@ fn out_of_memory() {
             1 | 4 => {
                 heap.start(
                     4096,
-                    Observer {
+                    HeapObserver {
                         context,
                         sampled: nested_sampled,
                         freed: nested_freed,
@@ -426,7 +426,7 @@ fn free_blocks_serve_another_size_when_memory_ends() {
 #[ignore = "sets a limit on the whole process: run by free_blocks_serve_another_size_when_memory_ends"]
 fn free_blocks_and_no_memory() {
     const PAGE: usize = 16 << 10;
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     let mut blocks: Vec<*mut u8> = Vec::with_capacity(1 << 16);
     limit_addresses(addresses() + (16 << 20));
     let mut own = || Some(heap.malloc(500)).filter(|block| heap.owns(block.addr()));
@@ -444,7 +444,7 @@ fn free_blocks_and_no_memory() {
 /// A page for sampled blocks serves as many as there is room for.
 #[test]
 fn sampled_blocks_share_pages() {
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     heap.start(1, FAILING);
     let blocks: Vec<*mut u8> = (0..2000).map(|_| heap.malloc(50)).collect();
     let reserved = heap.statistics().reserved;
@@ -463,7 +463,7 @@ fn where_address_space_is_limited_a_heap_takes_little_of_it() {
 fn limited_address_space() {
     limit_addresses(addresses() + (64 << 30));
     let before = addresses();
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     let taken = addresses() - before;
     assert!(taken < 8 << 20, "{taken}");
     let block = heap.malloc(100);
@@ -489,5 +489,5 @@ fn a_heap_that_cannot_be_made_is_none() {
 #[ignore = "sets a limit on the whole process: run by a_heap_that_cannot_be_made_is_none"]
 fn no_address_space() {
     limit_addresses(32 << 20);
-    assert!(Heap::create(Config::default(), [Fallback::LIBC; 2]).is_none());
+    assert!(Heap::create(HeapConfig::default(), [Fallback::LIBC; 2]).is_none());
 }

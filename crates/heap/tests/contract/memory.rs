@@ -4,16 +4,16 @@ use core::ffi::c_int;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use nthbyte_heap::{Config, Heap, HugePages};
+use nthbyte_heap::{Heap, HeapConfig, HugePages};
 
 use super::fixture::{Fixture, errno, set_errno};
 
 #[test]
 fn collapsed_pages_keep_their_contents() {
     for (huge_pages, are_wanted) in [(HugePages::Thp, true), (HugePages::Off, false)] {
-        let heap = Fixture::new(Config {
+        let heap = Fixture::new(HeapConfig {
             huge_pages,
-            ..Config::default()
+            ..HeapConfig::default()
         });
         // SAFETY: as in `malloc`.
         let collapse = || unsafe { Heap::collapse(heap.heap) };
@@ -48,9 +48,9 @@ fn a_growing_heap_wastes_little_for_huge_pages() {
     if !are_pages_collapsed_on_request() {
         return;
     }
-    let heap = Fixture::new(Config {
+    let heap = Fixture::new(HeapConfig {
         huge_pages_from: 0,
-        ..Config::default()
+        ..HeapConfig::default()
     });
     let mut blocks = Vec::new();
     let mut arenas = Vec::new();
@@ -83,9 +83,9 @@ fn a_heap_that_grows_again_is_huge_from_the_start() {
     if !are_there_huge_pages() {
         return;
     }
-    let heap = Fixture::new(Config {
+    let heap = Fixture::new(HeapConfig {
         huge_pages_from: 0,
-        ..Config::default()
+        ..HeapConfig::default()
     });
     let (blocks, first) = grow(&heap);
     // All of them, unless the kernel refuses to collapse pages.
@@ -109,9 +109,9 @@ fn large_blocks_are_huge() {
         return;
     }
     for huge_pages in [HugePages::Thp, HugePages::Hugetlb, HugePages::Off] {
-        let heap = Fixture::new(Config {
+        let heap = Fixture::new(HeapConfig {
             huge_pages,
-            ..Config::default()
+            ..HeapConfig::default()
         });
         let wanted = huge_pages != HugePages::Off;
         let is_huge = |block: *mut u8| {
@@ -155,7 +155,7 @@ fn large_blocks_that_are_hardly_used_stay_small() {
         eprintln!("not tested: all memory is huge here");
         return;
     }
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     let mut more = 0;
     for size in (40 * MIB..44 * MIB).step_by(250_000) {
         let block = heap.malloc(size);
@@ -182,9 +182,9 @@ fn older_kernels_are_supported() {
             eprintln!("not tested: system calls cannot be filtered here");
             return;
         }
-        let heap = Fixture::new(Config {
+        let heap = Fixture::new(HeapConfig {
             huge_pages_from: 0,
-            ..Config::default()
+            ..HeapConfig::default()
         });
         let (blocks, arenas) = grow(&heap);
         // After three refusals arenas are huge from the start.
@@ -211,9 +211,9 @@ fn refused_advice_leaves_errno_alone() {
             eprintln!("not tested: system calls cannot be filtered here");
             return;
         }
-        let heap = Fixture::new(Config {
+        let heap = Fixture::new(HeapConfig {
             huge_pages_from: 0,
-            ..Config::default()
+            ..HeapConfig::default()
         });
         set_errno(libc::EXDEV);
         let block = heap.realloc(heap.malloc(32 * MIB), 40 * MIB);
@@ -237,7 +237,7 @@ fn refused_advice_leaves_errno_alone() {
 /// 20 MB of blocks are dropped: their memory is kept, in case that the program makes as many again.
 #[test]
 fn free_memory_that_is_not_used_again_decays() {
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     // SAFETY: as in `malloc`.
     let decay = || unsafe { Heap::decay(heap.heap) };
     assert!(!decay(), "nothing was freed yet");
@@ -266,7 +266,7 @@ fn free_memory_that_is_not_used_again_decays() {
 
 #[test]
 fn a_large_block_takes_the_place_of_free_memory() {
-    let heap = Fixture::new(Config::default());
+    let heap = Fixture::new(HeapConfig::default());
     let blocks: Vec<_> = (0..80_000).map(|_| heap.malloc(256)).collect();
     for block in blocks {
         heap.free(block);
@@ -428,9 +428,9 @@ fn an_empty_pool_of_huge_pages_is_reported() {
         .lines()
         .find_map(|line| line.strip_prefix("HugePages_Free:"));
     let pool_is_empty = free_pages.is_none_or(|number| number.trim() == "0");
-    let heap = Fixture::new(Config {
+    let heap = Fixture::new(HeapConfig {
         huge_pages: HugePages::Hugetlb,
-        ..Config::default()
+        ..HeapConfig::default()
     });
     assert!(!heap.statistics().huge_page_pool_was_empty);
     assert!(!heap.malloc(100).is_null());

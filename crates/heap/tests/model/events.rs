@@ -1,7 +1,7 @@
 //! What the observer receives, recorded.
 
 use core::ffi::c_void;
-use nthbyte_heap::{Domain, Heap, NOT_INTERESTED, Observer, Sample};
+use nthbyte_heap::{BlockDomain, Heap, HeapObserver, NOT_INTERESTED, SampledBlock};
 use nthbyte_sampling::Period;
 
 /// What the observer received, or what is expected.
@@ -12,7 +12,7 @@ pub enum Event {
         requested: usize,
         block_size: usize,
         points: u32,
-        domain: Domain,
+        domain: BlockDomain,
     },
     /// The stamp is the second word of the contents.
     Freed { token: u32, stamp: u64 },
@@ -32,8 +32,8 @@ pub struct Recorder {
 
 impl Recorder {
     /// An observer that records into this. It must stay where it is.
-    pub fn observer(this: *mut Self) -> Observer {
-        Observer {
+    pub fn observer(this: *mut Self) -> HeapObserver {
+        HeapObserver {
             context: this.cast(),
             sampled,
             freed,
@@ -50,10 +50,10 @@ pub fn token(number: u32) -> u32 {
     }
 }
 
-unsafe extern "C" fn sampled(context: *mut c_void, sample: &Sample) -> u32 {
+unsafe extern "C" fn sampled(context: *mut c_void, sample: &SampledBlock) -> u32 {
     // SAFETY: the context is the model's recorder, and only this and `freed` use it while the heap runs.
     let recorder = unsafe { &mut *context.cast::<Recorder>() };
-    let &Sample {
+    let &SampledBlock {
         block,
         requested,
         block_size,

@@ -17,7 +17,8 @@ use self::prediction::Prediction;
 use self::trust::{is_trusted, next};
 use core::ffi::c_void;
 use nthbyte_heap::{
-    Config, Domain, Fallback, Functions, Heap, MEDIUM_LIMIT, NOT_INTERESTED, block_size,
+    BlockDomain, DomainFunctions, Fallback, Heap, HeapConfig, MEDIUM_LIMIT, NOT_INTERESTED,
+    block_size,
 };
 use nthbyte_sampling::{Distances, Period, SamplePoints};
 
@@ -77,7 +78,7 @@ pub struct Model {
     heap: *mut Heap,
     limits: [usize; 2],
     trusts: bool,
-    functions: [Functions; 2],
+    functions: [DomainFunctions; 2],
     recorder: *mut Recorder,
     live: Vec<Live>,
     class_count: usize,
@@ -94,7 +95,7 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: HeapConfig) -> Self {
         let heap = Heap::create(config, [Fallback::LIBC; 2]).expect("address space");
         let mut sizes = vec![0];
         let mut class_by_step = vec![0];
@@ -109,7 +110,10 @@ impl Model {
             heap: heap.as_ptr(),
             limits: config.limits,
             trusts: config.trusts.is_some(),
-            functions: [Functions::of(Domain::Object), Functions::of(Domain::Memory)],
+            functions: [
+                DomainFunctions::of(BlockDomain::Object),
+                DomainFunctions::of(BlockDomain::Memory),
+            ],
             recorder: Box::into_raw(Box::default()),
             live: Vec::new(),
             class_count: sizes.len(),
@@ -352,9 +356,9 @@ impl Model {
                     block_size,
                     points: covered,
                     domain: if domain {
-                        Domain::Memory
+                        BlockDomain::Memory
                     } else {
-                        Domain::Object
+                        BlockDomain::Object
                     },
                 });
             }

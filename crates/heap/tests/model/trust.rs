@@ -2,13 +2,13 @@
 
 use core::cell::Cell;
 #[cfg(doc)]
-use nthbyte_heap::Config;
+use nthbyte_heap::HeapConfig;
 
 thread_local! {
     static TRUSTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// For [`Config::trusts`]: whether the next size is a [trusted](is_trusted) one.
+/// For [`HeapConfig::trusts`]: whether the next size is a [trusted](is_trusted) one.
 #[allow(dead_code)] // the long run has the highest limits
 pub unsafe extern "C" fn trusts(_site: usize) -> bool {
     TRUSTED.get()

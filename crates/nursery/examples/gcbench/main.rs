@@ -11,7 +11,7 @@ mod trees;
 use std::error::Error;
 use std::path::PathBuf;
 
-use nthbyte_nursery::{Heap, Settings};
+use nthbyte_nursery::{HeapSizes, MovingHeap};
 use nthbyte_sampling::{Distances, Period, Sampler};
 use profiler::Profiler;
 
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/gcbench/trees.rs");
     let out = nthbyte_profile::create(&output.ok_or(USAGE)?)?;
     let profiler = Profiler::new(out, file, &trees::types(), period.bytes(), distances)?;
-    let mut heap = Heap::new(Settings::default(), trees::types(), profiler);
+    let mut heap = MovingHeap::new(HeapSizes::default(), trees::types(), profiler);
     heap.start_sampling(Sampler::new(period, distances, seed));
     let result = trees::run(&mut heap, depth);
     // What is sampled and still young is settled now.

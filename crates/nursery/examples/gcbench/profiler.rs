@@ -4,7 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
 use std::time::Instant;
 
-use nthbyte_nursery::{Collection, Observer, Sample, SampleId, Statistics, Type, TypeId};
+use nthbyte_nursery::{
+    HeapCollection, NurseryStatistics, Observer, SampleId, SampledObject, Type, TypeId,
+};
 use nthbyte_profile::event::{
     self, Allocation, Code, CodeId, CollectionKind, End, Event, FrameKind, LabelSetId, Lines,
     Memory, Nanos, Node, NodeId, SourceId, Survival, Thread, ThreadId, TypeName,
@@ -147,7 +149,7 @@ impl<W: Write> Stack for Profiler<W> {
 }
 
 impl<W: Write> Observer for Profiler<W> {
-    fn sampled(&mut self, sample: Sample) {
+    fn sampled(&mut self, sample: SampledObject) {
         let stack = self.stack();
         let (id, size, points, time) = (sample.id, sample.size as u64, sample.points, self.now());
         self.pending.push_back(Pending {
@@ -189,19 +191,19 @@ impl<W: Write> Observer for Profiler<W> {
         self.write(&Event::Freed(id, self.now()));
     }
 
-    fn begins(&mut self, _: Collection) {
+    fn begins(&mut self, _: HeapCollection) {
         self.collection_began = self.now();
     }
 
-    fn ended(&mut self, collection: Collection, statistics: Statistics) {
+    fn ended(&mut self, collection: HeapCollection, statistics: NurseryStatistics) {
         let (start, time) = (self.collection_began, self.now());
         self.write(&Event::Collection(event::Collection {
             start,
             duration: Nanos(time.0 - start.0),
             thread: ThreadId(0),
             kind: match collection {
-                Collection::Minor => CollectionKind::Minor,
-                Collection::Major => CollectionKind::Major,
+                HeapCollection::Minor => CollectionKind::Minor,
+                HeapCollection::Major => CollectionKind::Major,
             },
             freed_objects: None,
             bytes_before: None,

@@ -1,7 +1,7 @@
 //! GCBench (John Ellis, Pete Kovac and Hans Boehm): trees of many sizes, built in two ways, beside data that lives long. It
 //! stands for the program of a virtual machine: its objects are in the nursery, and all that it works on is a root.
 
-use nthbyte_nursery::{Handle, Heap, Items, Observer, Type, TypeId};
+use nthbyte_nursery::{Handle, Items, MovingHeap, Observer, Type, TypeId};
 
 const NODE: TypeId = TypeId(0);
 const VECTOR: TypeId = TypeId(1);
@@ -35,7 +35,7 @@ pub trait Stack: Observer {
 }
 
 /// Runs the program, with trees of a depth of 4, 6, … up to `deepest`. The result is 1000 squared.
-pub fn run<O: Stack>(heap: &mut Heap<O>, deepest: u32) -> Option<i64> {
+pub fn run<O: Stack>(heap: &mut MovingHeap<O>, deepest: u32) -> Option<i64> {
     heap.observer_mut().enter("run", line!());
     let long_lived = heap.allocate(NODE);
     heap.observer_mut().at(line!());
@@ -64,7 +64,7 @@ pub fn size(depth: u32) -> u64 {
     (1 << (depth + 1)) - 1
 }
 
-fn construct<O: Stack>(heap: &mut Heap<O>, depth: u32, rounds: u64) {
+fn construct<O: Stack>(heap: &mut MovingHeap<O>, depth: u32, rounds: u64) {
     heap.observer_mut().enter("construct", line!());
     for _ in 0..rounds {
         heap.observer_mut().at(line!());
@@ -79,7 +79,7 @@ fn construct<O: Stack>(heap: &mut Heap<O>, depth: u32, rounds: u64) {
 }
 
 /// Gives a node its children, and them theirs: old objects refer to young ones.
-fn top_down<O: Stack>(heap: &mut Heap<O>, depth: u32, tree: Handle) {
+fn top_down<O: Stack>(heap: &mut MovingHeap<O>, depth: u32, tree: Handle) {
     if depth == 0 {
         return;
     }
@@ -101,7 +101,7 @@ fn top_down<O: Stack>(heap: &mut Heap<O>, depth: u32, tree: Handle) {
 }
 
 /// Pushes a tree, whose nodes are younger than their children.
-fn bottom_up<O: Stack>(heap: &mut Heap<O>, depth: u32) -> Handle {
+fn bottom_up<O: Stack>(heap: &mut MovingHeap<O>, depth: u32) -> Handle {
     heap.observer_mut().enter("bottom_up", line!());
     let mut child = || {
         heap.observer_mut().at(line!());

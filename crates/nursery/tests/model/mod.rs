@@ -4,7 +4,8 @@
 use std::collections::{HashMap, HashSet};
 
 use nthbyte_nursery::{
-    Collection, Handle, Heap, Items, Observer, Sample, SampleId, Settings, Statistics, Type, TypeId,
+    Handle, HeapCollection, HeapSizes, Items, MovingHeap, NurseryStatistics, Observer, SampleId,
+    SampledObject, Type, TypeId,
 };
 use nthbyte_sampling::{Distances, Period, Sampler};
 
@@ -102,23 +103,23 @@ struct Object {
 
 #[derive(Default)]
 struct Log {
-    samples: Vec<Sample>,
+    samples: Vec<SampledObject>,
     young: HashSet<SampleId>,
     old: HashSet<SampleId>,
     types: HashMap<SampleId, TypeId>,
-    running: Vec<Collection>,
-    last: Option<Statistics>,
+    running: Vec<HeapCollection>,
+    last: Option<NurseryStatistics>,
 }
 
 impl Observer for Log {
-    fn sampled(&mut self, sample: Sample) {
+    fn sampled(&mut self, sample: SampledObject) {
         assert!(self.running.is_empty(), "no allocation during a collection");
         self.young.insert(sample.id);
         self.samples.push(sample);
     }
 
     fn settled(&mut self, id: SampleId, type_id: TypeId, survived: bool) {
-        assert_eq!(self.running, [Collection::Minor]);
+        assert_eq!(self.running, [HeapCollection::Minor]);
         assert!(self.young.remove(&id), "settled once");
         self.types.insert(id, type_id);
         if survived {
@@ -127,23 +128,23 @@ impl Observer for Log {
     }
 
     fn freed(&mut self, id: SampleId) {
-        assert_eq!(self.running, [Collection::Major]);
+        assert_eq!(self.running, [HeapCollection::Major]);
         assert!(self.old.remove(&id), "freed once, after it survived");
     }
 
-    fn begins(&mut self, collection: Collection) {
+    fn begins(&mut self, collection: HeapCollection) {
         assert!(self.running.is_empty());
         self.running.push(collection);
     }
 
-    fn ended(&mut self, collection: Collection, statistics: Statistics) {
+    fn ended(&mut self, collection: HeapCollection, statistics: NurseryStatistics) {
         assert_eq!(self.running.pop(), Some(collection));
         self.last = Some(statistics);
     }
 }
 
 pub struct Model {
-    heap: Heap<Log>,
+    heap: MovingHeap<Log>,
     /// The handle of the first root.
     bottom: Handle,
     objects: Vec<Object>,
@@ -154,8 +155,8 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn new(settings: Settings) -> Self {
-        let heap = Heap::new(settings, types(), Log::default());
+    pub fn new(settings: HeapSizes) -> Self {
+        let heap = MovingHeap::new(settings, types(), Log::default());
         Self {
             bottom: heap.depth(),
             heap,
@@ -268,7 +269,7 @@ impl Model {
         if points > 0 {
             self.samples += 1;
             let id = SampleId(self.samples - 1);
-            let expected = Sample {
+            let expected = SampledObject {
                 id,
                 size: bytes,
                 points,

@@ -7,7 +7,7 @@ use super::{has_folder, refusal};
 
 /// Why no file can be made.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum ClaimRefusal {
     /// The folder is missing.
     #[error("its folder does not exist")]
     NoFolder,
@@ -46,17 +46,17 @@ pub enum Refusal {
 /// A file cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write the profile {}: {why}", path.display())]
-pub struct Error {
+pub struct ClaimError {
     /// The path of the file.
     pub path: PathBuf,
     /// Why.
-    pub why: Refusal,
+    pub why: ClaimRefusal,
 }
 
-impl Error {
+impl ClaimError {
     pub(crate) fn of(path: &Path, error: io::Error) -> Self {
         let why = match error.kind() {
-            ErrorKind::NotFound if !has_folder(path) => Refusal::NoFolder,
+            ErrorKind::NotFound if !has_folder(path) => ClaimRefusal::NoFolder,
             _ => refusal(error),
         };
         let path = path.to_owned();
@@ -68,47 +68,51 @@ impl Error {
     pub fn advice(&self) -> String {
         let path = self.path.display();
         match &self.why {
-            Refusal::NoFolder => {
+            ClaimRefusal::NoFolder => {
                 format!("the folder of {path} does not exist; make it, or choose another with -o")
             }
-            Refusal::Folder => format!("{path} is a folder; choose the name of a file with -o"),
-            Refusal::NotAllowed => {
+            ClaimRefusal::Folder => {
+                format!("{path} is a folder; choose the name of a file with -o")
+            }
+            ClaimRefusal::NotAllowed => {
                 format!("not allowed to write {path}; choose another place with -o")
             }
-            Refusal::NoSpace => format!("no space left for {path}; choose another place with -o"),
-            Refusal::NotAProfile => {
+            ClaimRefusal::NoSpace => {
+                format!("no space left for {path}; choose another place with -o")
+            }
+            ClaimRefusal::NotAProfile => {
                 format!(
                     "{path} exists and is not a profile: choose another name with -o, or remove it"
                 )
             }
-            Refusal::Foreign | Refusal::ForeignLink | Refusal::ForeignPipe => {
+            ClaimRefusal::Foreign | ClaimRefusal::ForeignLink | ClaimRefusal::ForeignPipe => {
                 let what = self.why.to_string();
                 let what = what.trim_start_matches("it ");
                 format!("{path} {what}: choose another name with -o")
             }
-            Refusal::DanglingLink => format!(
+            ClaimRefusal::DanglingLink => format!(
                 "{path} is a link to a file that does not exist: name the file itself with -o"
             ),
-            Refusal::Replaced => format!("another process has replaced {path}; try again"),
-            Refusal::System(why) => {
+            ClaimRefusal::Replaced => format!("another process has replaced {path}; try again"),
+            ClaimRefusal::System(why) => {
                 format!("the file {path} cannot be made ({why}); choose another place with -o")
             }
         }
     }
 }
 
-impl From<Error> for io::Error {
-    fn from(error: Error) -> Self {
+impl From<ClaimError> for io::Error {
+    fn from(error: ClaimError) -> Self {
         let kind = match error.why {
-            Refusal::NoFolder | Refusal::DanglingLink => ErrorKind::NotFound,
-            Refusal::Folder => ErrorKind::IsADirectory,
-            Refusal::NoSpace => ErrorKind::StorageFull,
-            Refusal::NotAProfile => ErrorKind::AlreadyExists,
-            Refusal::NotAllowed
-            | Refusal::Foreign
-            | Refusal::ForeignLink
-            | Refusal::ForeignPipe => ErrorKind::PermissionDenied,
-            Refusal::Replaced | Refusal::System(_) => ErrorKind::Other,
+            ClaimRefusal::NoFolder | ClaimRefusal::DanglingLink => ErrorKind::NotFound,
+            ClaimRefusal::Folder => ErrorKind::IsADirectory,
+            ClaimRefusal::NoSpace => ErrorKind::StorageFull,
+            ClaimRefusal::NotAProfile => ErrorKind::AlreadyExists,
+            ClaimRefusal::NotAllowed
+            | ClaimRefusal::Foreign
+            | ClaimRefusal::ForeignLink
+            | ClaimRefusal::ForeignPipe => ErrorKind::PermissionDenied,
+            ClaimRefusal::Replaced | ClaimRefusal::System(_) => ErrorKind::Other,
         };
         Self::new(kind, error)
     }

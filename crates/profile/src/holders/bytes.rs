@@ -3,7 +3,7 @@
 //! The process that is profiled knows the first numbers, and the child that looks at the objects the rest. So the bytes
 //! have two parts: [`head`], and [`Snapshot::body`].
 
-use super::{Held, Holder, Kind, Link, Node, Outcome, Reason, Snapshot, Texts};
+use super::{Held, Holder, Kind, Link, Reason, Snapshot, SnapshotNode, SnapshotOutcome, Texts};
 use crate::event::{Nanos, SampleId};
 use crate::varint::{put, take};
 
@@ -67,9 +67,9 @@ impl Snapshot {
         let mut bytes = Vec::new();
         let out = &mut bytes;
         let outcome = match &self.outcome {
-            Outcome::Complete => 0,
-            Outcome::PathsOnly(_) => 1,
-            Outcome::NotTaken(_) => 2,
+            SnapshotOutcome::Complete => 0,
+            SnapshotOutcome::PathsOnly(_) => 1,
+            SnapshotOutcome::NotTaken(_) => 2,
         };
         put(out, outcome);
         put_text(out, self.outcome.reason().unwrap_or_default());
@@ -122,10 +122,10 @@ impl Snapshot {
         let why_number = why.push(&String::from_utf8_lossy(take_bytes(from)?));
         let why = why.get(why_number).to_owned();
         read.outcome = match outcome {
-            0 => Outcome::Complete,
-            1 => Outcome::PathsOnly(why),
+            0 => SnapshotOutcome::Complete,
+            1 => SnapshotOutcome::PathsOnly(why),
             2 => {
-                read.outcome = Outcome::NotTaken(why);
+                read.outcome = SnapshotOutcome::NotTaken(why);
                 return Some((process, read));
             }
             _ => return None,
@@ -159,12 +159,12 @@ impl Snapshot {
 }
 
 /// Kinds and links of later versions are objects, and links that are not known.
-fn take_node(from: &mut &[u8], number: u32, texts: u32) -> Option<Node> {
+fn take_node(from: &mut &[u8], number: u32, texts: u32) -> Option<SnapshotNode> {
     let kind = take(from)?;
     let parent = number.checked_sub(take_u32(from)?)?;
     let dominator = number.checked_sub(take_u32(from)?)?;
     (parent < number && dominator < number).then_some(())?;
-    Some(Node {
+    Some(SnapshotNode {
         dominator,
         parent,
         kind: Kind::of_number(kind >> 1).unwrap_or(Kind::Object),
@@ -226,21 +226,23 @@ mod tests {
     use proptest::prelude::*;
     use proptest::sample::select;
 
-    fn node(number: u32, texts: u32) -> impl Strategy<Value = Node> {
+    fn node(number: u32, texts: u32) -> impl Strategy<Value = SnapshotNode> {
         let trees = (0..number, 0..number, any::<bool>());
         let names = (select(Kind::ALL), 0..texts, select(Link::ALL), 0..texts);
         let len = proptest::option::of(0..u32::MAX);
         (trees, names, len, 1..=u32::MAX).prop_map(
-            |((dominator, parent, held_by_c), (kind, name, link, reference), len, chain)| Node {
-                dominator,
-                parent,
-                kind,
-                held_by_c,
-                name,
-                link,
-                reference,
-                len,
-                chain,
+            |((dominator, parent, held_by_c), (kind, name, link, reference), len, chain)| {
+                SnapshotNode {
+                    dominator,
+                    parent,
+                    kind,
+                    held_by_c,
+                    name,
+                    link,
+                    reference,
+                    len,
+                    chain,
+                }
             },
         )
     }
@@ -270,10 +272,10 @@ mod tests {
             })
     }
 
-    fn outcome() -> impl Strategy<Value = Outcome> {
+    fn outcome() -> impl Strategy<Value = SnapshotOutcome> {
         prop_oneof![
-            Just(Outcome::Complete),
-            ".{0,20}".prop_map(|why| Outcome::PathsOnly(plain(&why))),
+            Just(SnapshotOutcome::Complete),
+            ".{0,20}".prop_map(|why| SnapshotOutcome::PathsOnly(plain(&why))),
         ]
     }
 

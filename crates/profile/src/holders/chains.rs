@@ -1,14 +1,14 @@
 //! The nodes of a snapshot that is made.
 
-use super::{Kind, Link, Node};
+use super::{Kind, Link, SnapshotNode};
 
 /// Nodes in their order. Objects that refer to the next one as the one before refers to them are one node: a linked list.
 #[derive(Debug, Default)]
-pub struct Chains(Vec<Node>);
+pub struct Chains(Vec<SnapshotNode>);
 
 impl Chains {
     /// Adds a node after the nodes above it, and returns its number: its own, or that of the chain that it is part of.
-    pub fn push(&mut self, node: Node) -> u32 {
+    pub fn push(&mut self, node: SnapshotNode) -> u32 {
         if let Some(before) = (node.parent as usize).checked_sub(1)
             && node.parent == node.dominator
             && node.kind == Kind::Object
@@ -26,7 +26,7 @@ impl Chains {
 
     /// The nodes.
     #[must_use]
-    pub fn finish(self) -> Vec<Node> {
+    pub fn finish(self) -> Vec<SnapshotNode> {
         self.0
     }
 }
@@ -39,7 +39,7 @@ mod tests {
     fn a_linked_list_is_one_node_and_what_branches_is_not() {
         let mut chains = Chains::default();
         let mut add = |parent, dominator, reference| {
-            chains.push(Node {
+            chains.push(SnapshotNode {
                 dominator,
                 parent,
                 kind: Kind::Object,

@@ -2,7 +2,7 @@
 //!
 //! A child process of the program, a copy of its memory at one moment, looks at every object that the garbage collector
 //! knows, and at the references between them. It draws a sample of the blocks that are alive. Of the graph, a [`Snapshot`]
-//! keeps what leads to a sample: as two trees over the same [`Node`]s.
+//! keeps what leads to a sample: as two trees over the same [`SnapshotNode`]s.
 //!
 //! - *dominator*: without it, the object would be unreachable. What a node dominates would be freed with it, so amounts are
 //!   those of the tree of dominators.
@@ -69,7 +69,7 @@ numbered! {
 }
 
 numbered! {
-    /// What a node is. [`Node::name`] says which one.
+    /// What a node is. [`SnapshotNode::name`] says which one.
     Kind {
         /// An object; the name is its type's.
         Object = 0,
@@ -89,7 +89,7 @@ numbered! {
 }
 
 numbered! {
-    /// How an object refers to another one. [`Node::reference`] says by which name.
+    /// How an object refers to another one. [`SnapshotNode::reference`] says by which name.
     Link {
         /// Not known, or no reference: the node is a root.
         Unknown = 0,
@@ -122,7 +122,7 @@ pub struct Snapshot {
     /// Why it was taken.
     pub reason: Reason,
     /// What was taken.
-    pub outcome: Outcome,
+    pub outcome: SnapshotOutcome,
     /// The number of objects that were looked at.
     pub objects: u64,
     /// Processor time of the child that looked at them.
@@ -134,7 +134,7 @@ pub struct Snapshot {
     /// Names: nodes and samples have numbers of them.
     pub texts: Texts,
     /// The nodes; the first one has number 1. 0 is above all roots.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<SnapshotNode>,
     /// Pairs of a node and another node that refers to it, by a path that avoids the node's parent. In the order of the first.
     pub others: Vec<(u32, u32)>,
     /// The blocks that were drawn, and those that the recording has samples of.
@@ -143,7 +143,7 @@ pub struct Snapshot {
 
 /// What was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum SnapshotOutcome {
     /// Everything.
     Complete,
     /// No dominators: each node's is its parent. So what several objects hold counts for one of them. In one clause, why.
@@ -152,7 +152,7 @@ pub enum Outcome {
     NotTaken(String),
 }
 
-impl Outcome {
+impl SnapshotOutcome {
     /// Why not everything was taken; `None` if it was.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
@@ -165,7 +165,7 @@ impl Outcome {
 
 /// An object that leads to samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct SnapshotNode {
     /// The node that dominates it: a smaller number; 0 if no single node does.
     pub dominator: u32,
     /// The node before it on a shortest path from a root: a smaller number; 0 if it is a root.
@@ -222,7 +222,7 @@ impl Snapshot {
     #[must_use]
     pub fn not_taken(time: Nanos, reason: Reason, why: &str) -> Self {
         Self {
-            outcome: Outcome::NotTaken(why.to_owned()),
+            outcome: SnapshotOutcome::NotTaken(why.to_owned()),
             ..Self::empty(time, reason)
         }
     }
@@ -233,7 +233,7 @@ impl Snapshot {
         Self {
             time,
             reason,
-            outcome: Outcome::Complete,
+            outcome: SnapshotOutcome::Complete,
             objects: 0,
             cpu: Nanos(0),
             pause: Nanos(0),
@@ -250,7 +250,7 @@ impl Snapshot {
     /// # Panics
     /// If there is no such node. 0 is none.
     #[must_use]
-    pub fn node(&self, number: u32) -> &Node {
+    pub fn node(&self, number: u32) -> &SnapshotNode {
         &self.nodes[number as usize - 1]
     }
 

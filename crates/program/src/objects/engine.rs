@@ -7,7 +7,7 @@ use nthbyte_host::keep_errno;
 use nthbyte_profile::event::{CollectionKind, LostKind, Nanos};
 use nthbyte_rpython::binary::Collector;
 use nthbyte_rpython::majors::State;
-use nthbyte_rpython::{Majors, Nursery, Verdict};
+use nthbyte_rpython::{Majors, Nursery, SlowPathOutcome};
 use nthbyte_sampling::{Period, Sampler};
 use nthbyte_session::{forks, guarded, record_for};
 
@@ -71,16 +71,16 @@ impl Engine {
     }
 
     /// Handles a call of the slow path for an object of `size` bytes.
-    pub fn slow_path(&mut self, size: usize) -> Verdict {
+    pub fn slow_path(&mut self, size: usize) -> SlowPathOutcome {
         let Some(nursery) = &mut self.nursery else {
-            return Verdict::Full;
+            return SlowPathOutcome::Full;
         };
         let verdict = nursery.slow_path(size);
         if pending::is_over() {
             nursery.end();
             self.leave();
-            if let Verdict::Fits(object, _) = verdict {
-                return Verdict::Fits(object, 0);
+            if let SlowPathOutcome::Fits(object, _) = verdict {
+                return SlowPathOutcome::Fits(object, 0);
             }
         }
         verdict

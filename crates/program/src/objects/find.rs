@@ -1,7 +1,7 @@
 //! Whether the program was translated with RPython, and where its collector is.
 
 use nthbyte_rpython::binary::{
-    Collector, Detour, FunctionTable, Library, MemoryMap, is_collectors, nursery_setters,
+    Collector, Detour, FunctionTable, MappedLibrary, MemoryMap, is_collectors, nursery_setters,
 };
 use nthbyte_sampling::Sampler;
 use nthbyte_session::native::{Kind, Request};
@@ -27,7 +27,7 @@ pub struct Found {
 /// # Errors
 /// One clause that says why the collector cannot be hooked. Nothing was changed then.
 pub fn find() -> Result<Option<Found>, String> {
-    let Some(program) = Library::of_program().filter(Library::is_translated) else {
+    let Some(program) = MappedLibrary::of_program().filter(MappedLibrary::is_translated) else {
         return Ok(None);
     };
     if program.walks_c_stack() {

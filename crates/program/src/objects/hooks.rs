@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_host::clock::monotonic_nanos;
-use nthbyte_rpython::Verdict;
+use nthbyte_rpython::SlowPathOutcome;
 
 use super::collecting::collecting;
 use super::engine::Engine;
@@ -93,11 +93,11 @@ unsafe extern "C" fn reserve_hook(gc: *mut c_void, size: usize) -> usize {
         return original();
     };
     match engine.slow_path(size) {
-        Verdict::Fits(object, points) => {
+        SlowPathOutcome::Fits(object, points) => {
             engine.sample(object, size, points);
             object
         }
-        Verdict::Full => {
+        SlowPathOutcome::Full => {
             engine.in_reserve = true;
             let object = original();
             // SAFETY: as above. The hooks of the functions that the original calls have used the engine meanwhile.

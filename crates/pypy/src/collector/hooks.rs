@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::engine::Engine;
 use crate::stacks::Work;
 use nthbyte_rpython::Majors;
-use nthbyte_rpython::Verdict;
+use nthbyte_rpython::SlowPathOutcome;
 
 type Reserve = unsafe extern "C" fn(*mut c_void, usize) -> usize;
 type Minor = unsafe extern "C" fn(*mut c_void);
@@ -83,13 +83,13 @@ unsafe extern "C" fn reserve_hook(gc: *mut c_void, size: usize) -> usize {
         return original();
     };
     match engine.sampling.nursery.slow_path(size) {
-        Verdict::Fits(object, points) => {
+        SlowPathOutcome::Fits(object, points) => {
             if points > 0 {
                 engine.sample(object, size, points, false);
             }
             object
         }
-        Verdict::Full => {
+        SlowPathOutcome::Full => {
             engine.sampling.in_reserve = true;
             let object = original();
             // SAFETY: the lock is held. The engine is read again, because the collection may have

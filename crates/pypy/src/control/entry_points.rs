@@ -25,7 +25,7 @@ use crate::stacks::{DESCRIPTOR, Vmprof, take_over, ticks};
 use crate::types::{ProbeInstance, Types};
 use crate::{gc_hooks, labels};
 use flate2::bufread::ZlibDecoder;
-use nthbyte_rpython::binary::{self, Collector, Library};
+use nthbyte_rpython::binary::{self, Collector, MappedLibrary};
 
 /// Whether the collector can be hooked on this processor. If not, all sessions use `gc.hooks`.
 #[unsafe(no_mangle)]
@@ -109,7 +109,7 @@ pub extern "C" fn nthbyte_pypy_report_totals(
     large: usize,
     arenas: usize,
 ) -> c_int {
-    if let Some(library) = Library::of_this_process()
+    if let Some(library) = MappedLibrary::of_this_process()
         && let Ok(collector) = Collector::find(&library)
     {
         let reported = ReportedTotals {
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn nthbyte_pypy_start(
     }
 }
 
-/// Stops the session. Returns the text of an [`Outcome`](nthbyte_session::Outcome), for [`nthbyte_pypy_release_outcome`]; or
+/// Stops the session. Returns the text of an [`SessionOutcome`](nthbyte_session::SessionOutcome), for [`nthbyte_pypy_release_outcome`]; or
 /// null if no session was on. A buffer of Python's own would be native memory of the session.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_stop() -> *mut c_char {

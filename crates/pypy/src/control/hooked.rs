@@ -8,11 +8,11 @@ use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, Sampler};
 
 use nthbyte_session::{
-    Config, Counted, Mark, Outcome, RUNNING_ALREADY, Rate, Session, native, record_now,
+    Config, Counted, Mark, RUNNING_ALREADY, Rate, Session, SessionOutcome, native, record_now,
     record_waiting, snapshots, timers,
 };
 
-use super::python::{self, Settings, Wanted, allocate};
+use super::python::{self, PypySettings, Wanted, allocate};
 use crate::collector::{
     Engine, HookedFunction, Remains, Statistics, calloc_hook, find_sites, free_hook, malloc_hook,
 };
@@ -22,7 +22,7 @@ use crate::holders::{self, Asked};
 use crate::host::HOST;
 use crate::stacks::{FrameList, Vmprof, keep_names, native as native_stacks, ticks};
 use nthbyte_rpython::binary::{
-    CallSite, Collector, Detour, Library, MemoryMap, Redirect, debug_sections, entry,
+    CallSite, Collector, Detour, MappedLibrary, MemoryMap, Redirect, debug_sections, entry,
 };
 use nthbyte_rpython::{Majors, Nursery};
 
@@ -73,7 +73,7 @@ pub fn start(config: &Config) -> Result<(), String> {
 
 /// Stops the session of this process and returns its result. `None` if there is no session, or one is being started
 /// or stopped.
-pub fn stop() -> Option<Outcome> {
+pub fn stop() -> Option<SessionOutcome> {
     let mut place = RUNNING.try_lock().ok()?;
     let running = place.take()?;
     Some(running.stop())
@@ -118,7 +118,7 @@ pub fn snapshot(reason: Reason, whatever: bool, bytes: u64) -> Result<(), String
 
 impl Running {
     fn start(config: &Config) -> Result<Self, String> {
-        let library = Library::of_this_process().ok_or("this interpreter is not PyPy")?;
+        let library = MappedLibrary::of_this_process().ok_or("this interpreter is not PyPy")?;
         let refuse = |why: String| {
             let build = if library.build_id.is_empty() {
                 "none"
@@ -135,7 +135,7 @@ impl Running {
             _ => Period::new(config.period)
                 .ok_or_else(|| format!("a period of {} is not possible", config.period))?,
         };
-        let settings = Settings::read(&config.pypy);
+        let settings = PypySettings::read(&config.pypy);
         let mut collector = Collector::find(&library).map_err(refuse)?;
         check(&collector, &settings).map_err(refuse)?;
         let map = MemoryMap::read().map_err(refuse)?;
@@ -231,7 +231,7 @@ impl Running {
     }
 
     /// Finds the calls that allocate large objects.
-    fn prepare(&mut self, library: &Library, map: &MemoryMap) -> Result<(), String> {
+    fn prepare(&mut self, library: &MappedLibrary, map: &MemoryMap) -> Result<(), String> {
         let sites = find_sites(|size| allocate(Wanted::LargeOfEachKind, size))?;
         self.calls = calls(library, sites, &self.allocators, map).unwrap_or_default();
         Ok(())
@@ -310,7 +310,7 @@ impl Running {
     }
 
     /// Stops the session.
-    fn stop(mut self) -> Outcome {
+    fn stop(mut self) -> SessionOutcome {
         timers::end();
         native::disconnect();
         let mut remains = None;
@@ -320,7 +320,7 @@ impl Running {
         }
         self.restore_imports();
         let Some(mut remains) = remains else {
-            return Outcome::default();
+            return SessionOutcome::default();
         };
         // Before `_vmprof` is given up, which has the names.
         record_waiting(&HOST);
@@ -372,7 +372,7 @@ fn with_lock(action: impl FnOnce()) -> bool {
 }
 
 /// Compares the results of the search with values that can be observed.
-fn check(collector: &Collector, settings: &Settings) -> Result<(), String> {
+fn check(collector: &Collector, settings: &PypySettings) -> Result<(), String> {
     let read = |offset: usize| {
         // SAFETY: the address lies in the library's writable memory (`search` looked).
         unsafe { ((collector.gc + offset) as *const usize).read_volatile() }
@@ -418,7 +418,7 @@ fn check_nursery(free: usize, top: usize, moved: usize, most: usize) -> Result<(
 
 /// A detour for the function at `target`. It is not placed yet.
 fn detour(
-    library: &Library,
+    library: &MappedLibrary,
     map: &MemoryMap,
     target: usize,
     hooked: &HookedFunction,
@@ -436,7 +436,7 @@ fn detour(
 }
 
 /// Redirects the library's `malloc` and `calloc`.
-fn allocators(library: &Library, map: &MemoryMap) -> Result<Vec<Redirect>, String> {
+fn allocators(library: &MappedLibrary, map: &MemoryMap) -> Result<Vec<Redirect>, String> {
     let mut redirects = imports(library, c"malloc", entry::malloc(malloc_hook), map)?;
     redirects.extend(imports(
         library,
@@ -457,7 +457,7 @@ fn allocators(library: &Library, map: &MemoryMap) -> Result<Vec<Redirect>, Strin
 
 /// The calls with these return addresses. `None` if one of them is a kind of call that cannot be changed.
 fn calls(
-    library: &Library,
+    library: &MappedLibrary,
     sites: &[usize],
     allocators: &[Redirect],
     map: &MemoryMap,
@@ -470,7 +470,7 @@ fn calls(
 /// The library's imports of a function, prepared for a redirection to `function`, which has the
 /// same type.
 fn imports(
-    library: &Library,
+    library: &MappedLibrary,
     name: &CStr,
     function: usize,
     map: &MemoryMap,

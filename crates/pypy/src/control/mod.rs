@@ -17,7 +17,7 @@ mod python;
 mod snapshot_entry;
 
 use nthbyte_profile::holders::Reason;
-use nthbyte_session::{Config, Mark, Outcome};
+use nthbyte_session::{Config, Mark, SessionOutcome};
 
 use crate::gc_hooks;
 
@@ -56,7 +56,7 @@ fn snapshot(reason: Reason, whatever: bool, bytes: u64) -> Result<(), String> {
 }
 
 /// Stops the session and returns its result. `None` if there is no session.
-fn stop() -> Option<Outcome> {
+fn stop() -> Option<SessionOutcome> {
     if gc_hooks::is_on() {
         gc_hooks::stop()
     } else {

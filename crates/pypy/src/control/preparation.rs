@@ -10,7 +10,7 @@ use nthbyte_session::RUNNING_ALREADY;
 use crate::stacks::{
     Action, DESCRIPTOR, Vmprof, changes_here, lseek_hook, mmap_hook, setitimer_hook, write_hook,
 };
-use nthbyte_rpython::binary::{Library, MemoryMap, Redirect};
+use nthbyte_rpython::binary::{MappedLibrary, MemoryMap, Redirect};
 
 /// The redirected imports.
 struct Preparation {
@@ -80,7 +80,7 @@ fn changed(change: impl FnOnce(&mut Preparation)) {
 
 impl Preparation {
     fn new() -> Result<Self, String> {
-        let library = Library::of_this_process().ok_or("this interpreter is not PyPy")?;
+        let library = MappedLibrary::of_this_process().ok_or("this interpreter is not PyPy")?;
         let sigprof = Action::of_sigprof();
         if !sigprof.is_none() {
             return Err("another profiler is using SIGPROF; stop it first".to_owned());

@@ -43,14 +43,14 @@ pub fn allocate(request: Wanted, size: usize) {
 
 /// The settings in the configuration under `"pypy"`.
 #[derive(Debug)]
-pub struct Settings {
+pub struct PypySettings {
     /// Bytes of the nursery, if PyPy knows.
     pub nursery_size: Option<usize>,
     /// Sentences for the profile's reader.
     pub notes: Vec<String>,
 }
 
-impl Settings {
+impl PypySettings {
     /// Reads the settings.
     #[must_use]
     pub fn read(value: &serde_json::Value) -> Self {

@@ -18,11 +18,11 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use nthbyte_holders::{Draw, Limit, Part, Ways, dominators};
+use nthbyte_holders::{Draw, Subgraph, Ways, WorkLimit, dominators};
 use nthbyte_host::clock;
 use nthbyte_profile::event::Nanos;
-use nthbyte_profile::holders::{Outcome, Reason, Snapshot};
-use nthbyte_rpython::binary::Library;
+use nthbyte_profile::holders::{Reason, Snapshot, SnapshotOutcome};
+use nthbyte_rpython::binary::MappedLibrary;
 use nthbyte_session::snapshots::{self, Duplicate, Limits, cost, room};
 
 use self::dump::{Dump, Role, flag};
@@ -77,7 +77,7 @@ pub fn take(asked: Asked, with_lock: impl FnOnce(&mut dyn FnMut()) -> bool) -> R
     }
     room::has(asked.bytes / 2 * BYTES_FOR_TWO + BYTES_BESIDES)?;
     let seal = Seal::prepare()?;
-    let prebuilt = Library::of_this_process().map_or(0..0, |library| library.data);
+    let prebuilt = MappedLibrary::of_this_process().map_or(0..0, |library| library.data);
     let limits = Limits {
         cpu: LONGEST,
         is_idle: asked.reason != Reason::End,
@@ -167,7 +167,7 @@ struct Deadline<'a> {
     until: u64,
 }
 
-impl Limit for Deadline<'_> {
+impl WorkLimit for Deadline<'_> {
     fn is_over(&mut self) -> bool {
         let used = clock::read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0);
         used >= self.until || self.duplicate.is_alone()
@@ -207,7 +207,7 @@ impl Copied {
             flags if flags & flag::OF_INTERPRETER != 0 => 2,
             _ => 0,
         };
-        let part = Part::new(graph, drawn.iter().copied(), kind, &mut limit);
+        let part = Subgraph::new(graph, drawn.iter().copied(), kind, &mut limit);
         let Some(mut part) = part else {
             self.fail("the references are too many for its processor time");
         };
@@ -216,8 +216,8 @@ impl Copied {
         part.forget_second();
         let tree = dominators(&part, &mut limit);
         let outcome = match &tree {
-            Some(_) => Outcome::Complete,
-            None => Outcome::PathsOnly("the references are too many".to_owned()),
+            Some(_) => SnapshotOutcome::Complete,
+            None => SnapshotOutcome::PathsOnly("the references are too many".to_owned()),
         };
         let ways = Ways::of(
             &part,

@@ -4,10 +4,10 @@
 //! [kinds](Seen); what is inside of another one counts for that. Names of references come from Python, which gives them for the
 //! nodes that it can have, parents first. The rest has the name of its type.
 
-use nthbyte_holders::{Dominators, Graph, NONE, Part, Ways};
+use nthbyte_holders::{Dominators, Graph, NONE, Subgraph, Ways};
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::holders::{
-    Chains, Held, Holder, Interner, Kind, Link, Node, Outcome, Reason, Snapshot,
+    Chains, Held, Holder, Interner, Kind, Link, Reason, Snapshot, SnapshotNode, SnapshotOutcome,
 };
 
 use super::dump::flag;
@@ -48,7 +48,7 @@ struct Drawn {
 pub struct Found {
     objects: u64,
     period: u64,
-    outcome: Outcome,
+    outcome: SnapshotOutcome,
     on_way: Vec<OnWay>,
     pairs: Vec<(u32, u32)>,
     drawn: Vec<Drawn>,
@@ -61,12 +61,12 @@ impl Found {
     pub unsafe fn new(
         graph: &Graph,
         sizes: &[u32],
-        part: Part,
+        part: Subgraph,
         tree: Option<Dominators>,
         ways: Ways,
         drawn: Vec<u32>,
         period: u64,
-        outcome: Outcome,
+        outcome: SnapshotOutcome,
         types: &mut Types,
     ) -> Self {
         let mut numbers = vec![0_u32; part.len() as usize];
@@ -175,7 +175,7 @@ impl Found {
             }
             let is_root = node.parent == 0;
             let kept = match by_number[at] {
-                Some(one) => Node {
+                Some(one) => SnapshotNode {
                     dominator,
                     parent,
                     kind: one.kind,
@@ -186,7 +186,7 @@ impl Found {
                     len: one.len,
                     chain: 1,
                 },
-                None => Node {
+                None => SnapshotNode {
                     dominator,
                     parent,
                     kind: Kind::Object,
@@ -294,7 +294,7 @@ mod tests {
         let found = Found {
             objects: 4,
             period: 100,
-            outcome: Outcome::Complete,
+            outcome: SnapshotOutcome::Complete,
             on_way: vec![
                 node(0, Seen::Root, "module dict"),
                 node(1, Seen::Inside, "dict or set table"),

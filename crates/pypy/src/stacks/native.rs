@@ -25,7 +25,7 @@ use super::links::Link;
 use super::record::RawFrame;
 use super::tree::node_of_frames;
 use crate::gil_trap::GilTrap;
-use nthbyte_rpython::binary::{Library, WORDS, count_of_ignoring, is_collectors};
+use nthbyte_rpython::binary::{MappedLibrary, WORDS, count_of_ignoring, is_collectors};
 
 /// PyPy's code, from the first session on.
 static CODE: OnceLock<&[u8]> = OnceLock::new();
@@ -37,7 +37,7 @@ static IGNORING: OnceLock<Option<&AtomicI64>> = OnceLock::new();
 const LINK: u64 = size_of::<Link>() as u64;
 
 /// Makes requests of PyPy's own code known.
-pub fn set_library(library: &Library) {
+pub fn set_library(library: &MappedLibrary) {
     CODE.get_or_init(|| library.code());
     IGNORING.get_or_init(|| {
         // SAFETY: the name is a terminated string; RTLD_DEFAULT searches all loaded libraries.

@@ -25,7 +25,7 @@ const MOST_CLASSES: usize = 1 << 20;
 
 /// The addresses of an old instance and its class, and the class's name.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct KnownClass<'a> {
     /// Address of the instance.
     pub instance: usize,
     /// Address of the class.
@@ -54,7 +54,7 @@ pub struct Recent(Option<(usize, u32)>);
 
 impl Classes {
     /// Searches for the fields. `read` returns the word at an address, or `None` if no memory is there.
-    pub fn probe(known: &[Known<'_>], read: impl Fn(usize) -> Option<usize>) -> Option<Self> {
+    pub fn probe(known: &[KnownClass<'_>], read: impl Fn(usize) -> Option<usize>) -> Option<Self> {
         let words = |count: usize| (1..count).map(|word| word * 8);
         let first = known.first()?;
         let name = words(CLASS_WORDS).find(|&offset| {
@@ -63,7 +63,7 @@ impl Classes {
                     .is_some_and(|text| is_text(text, one.qualified_name, &read))
             })
         })?;
-        let map_of = |one: &Known<'_>, terminator: usize, class: usize| {
+        let map_of = |one: &KnownClass<'_>, terminator: usize, class: usize| {
             words(WORDS).find(|&map| {
                 read(one.instance + map)
                     .and_then(|map| read(map.checked_add(terminator)?))
@@ -79,7 +79,7 @@ impl Classes {
                     .get(1)
                     .is_some_and(|one| map_of(one, terminator, class).is_some())
         })?;
-        let header = |one: &Known<'_>| read(one.instance).map(type_number);
+        let header = |one: &KnownClass<'_>| read(one.instance).map(type_number);
         let maps = known
             .iter()
             .filter_map(|one| Some((header(one)?, map_of(one, terminator, class)?)))
@@ -225,7 +225,7 @@ mod tests {
             })
         };
         let known: Vec<_> = (0..2)
-            .map(|one| Known {
+            .map(|one| KnownClass {
                 instance: at(&instances[one]),
                 class: at(&classes[one]),
                 qualified_name: &names[one][..7],

@@ -12,7 +12,7 @@ use nthbyte_profile::event::{TypeId, TypeName};
 use nthbyte_rpython::backlog::TypeIds;
 use nthbyte_session::Recording;
 
-use super::classes::{Classes, Known, Recent};
+use super::classes::{Classes, KnownClass, Recent};
 use super::python_names::{is_of_python, python_name};
 
 /// The types of this interpreter.
@@ -130,7 +130,7 @@ impl Types {
         let known: Vec<_> = self
             .probe_instances
             .iter()
-            .map(|one| Known {
+            .map(|one| KnownClass {
                 instance: one.instance,
                 class: one.class,
                 qualified_name: &one.qualified_name,

@@ -5,7 +5,9 @@ use std::path::Path;
 use nthbyte_profile::Profile;
 use nthbyte_profile::composition::{ArenaRun, Composition, Occupancy, Part};
 use nthbyte_profile::event::{FrameKind, LabelSetId, Memory, Nanos, NodeId, SampleId, TypeId};
-use nthbyte_profile::holders::{Held, Holder, Interner, Kind, Link, Node, Reason, Snapshot};
+use nthbyte_profile::holders::{
+    Held, Holder, Interner, Kind, Link, Reason, Snapshot, SnapshotNode,
+};
 use nthbyte_profile::model::{
     Frame, Function, LabelSet, Lifetime, Sample, Samples, SamplingId, StackNode, TypeNames,
 };
@@ -277,7 +279,7 @@ pub fn with_snapshot(mut profile: Profile) -> Profile {
         ..Snapshot::empty(profile.end, Reason::End)
     };
     for (parent, kind, name, link, reference, len) in NODES {
-        snapshot.nodes.push(Node {
+        snapshot.nodes.push(SnapshotNode {
             dominator: parent,
             parent,
             kind,

@@ -15,7 +15,7 @@ use nthbyte_profile::{Distances, Profile};
 use nthbyte_report::diff::write_page;
 use nthbyte_report::estimate::Moments;
 use nthbyte_report::flamegraph::{self, Page};
-use nthbyte_report::{At, Estimator, LabelQuery, Leaks, Memory, Selection, Totals};
+use nthbyte_report::{At, Estimator, LabelQuery, Leaks, MemoryReport, Selection, Totals};
 use serde_json::json;
 
 /// Distinct stacks of the large profile.
@@ -148,7 +148,7 @@ fn alive(profile: &Profile) -> serde_json::Value {
 /// A page with the panel of memory, and what it must show.
 fn memory(folder: &Path, mut profile: Profile) -> Result<(), Box<dyn Error>> {
     with_compositions(&mut profile);
-    let moments = Memory::over_time(&profile, flamegraph::MOMENTS);
+    let moments = MemoryReport::over_time(&profile, flamegraph::MOMENTS);
     let mut out = BufWriter::new(File::create(folder.join("memory.html"))?);
     let page = Page {
         memory: &moments,

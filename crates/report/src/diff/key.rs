@@ -2,7 +2,7 @@
 
 /// The identity of a row on one side.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Key {
+pub(super) struct RowKey {
     /// Function, file or type.
     pub(super) name: String,
     pub(super) file: String,
@@ -12,7 +12,7 @@ pub(super) struct Key {
     pub(super) line: u32,
 }
 
-impl Key {
+impl RowKey {
     pub(super) fn named(name: &str) -> Self {
         (name, "", 0, 0).into()
     }
@@ -21,7 +21,7 @@ impl Key {
 /// A key in a profile: name, file, first line and line.
 pub(super) type Borrowed<'a> = (&'a str, &'a str, u32, u32);
 
-impl From<Borrowed<'_>> for Key {
+impl From<Borrowed<'_>> for RowKey {
     fn from((name, file, first_line, line): Borrowed<'_>) -> Self {
         Self {
             name: name.to_owned(),

@@ -5,12 +5,12 @@
 
 use std::str::FromStr;
 
-use super::{Change, Diff, Measure, Row};
+use super::{Change, Diff, DiffRow, Measure};
 use crate::text;
 
 /// The largest allowed growth of a row or of the total.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Limit {
+pub struct GrowthLimit {
     /// The name of the row; `None` means the total.
     pub row: Option<String>,
     /// The allowed growth.
@@ -87,14 +87,14 @@ pub enum LimitError {
 
 /// The result of checking a limit.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct LimitOutcome {
     /// Whether the growth is certainly above the limit.
     pub exceeded: bool,
     /// One line that explains the result.
     pub text: String,
 }
 
-impl FromStr for Limit {
+impl FromStr for GrowthLimit {
     type Err = LimitError;
 
     fn from_str(text: &str) -> Result<Self, LimitError> {
@@ -130,24 +130,24 @@ impl FromStr for Limit {
 }
 
 impl Diff {
-    /// Checks whether the growth is above the limits of the [`Options`](super::Options), in the measure that orders the rows.
+    /// Checks whether the growth is above the limits of the [`DiffOptions`](super::DiffOptions), in the measure that orders the rows.
     /// Call this before [`Diff::truncate`].
     ///
     /// # Errors
     /// If there is no such row or measure, or if a limit has another unit.
-    pub fn check(&self) -> Result<Vec<Outcome>, LimitError> {
+    pub fn check(&self) -> Result<Vec<LimitOutcome>, LimitError> {
         self.limits.iter().map(|limit| limit.check(self)).collect()
     }
 }
 
-impl Limit {
+impl GrowthLimit {
     /// Whether it may be of this row: see [`row`].
-    pub(super) fn may_mean(&self, row: &Row) -> bool {
+    pub(super) fn may_mean(&self, row: &DiffRow) -> bool {
         let name = self.row.as_deref();
         name.is_some_and(|name| row.name.ends_with(name))
     }
 
-    fn check(&self, diff: &Diff) -> Result<Outcome, LimitError> {
+    fn check(&self, diff: &Diff) -> Result<LimitOutcome, LimitError> {
         if let Growth::Absolute(_, unit) = self.growth
             && !unit.fits(diff.what)
         {
@@ -190,7 +190,7 @@ impl Limit {
         } else {
             format!("{what} did not grow by more than {limit}: {grew}")
         };
-        Ok(Outcome { exceeded, text })
+        Ok(LimitOutcome { exceeded, text })
     }
 
     fn shown(&self, measure: Measure) -> String {
@@ -201,10 +201,10 @@ impl Limit {
     }
 }
 
-fn row<'a>(diff: &'a Diff, name: &str) -> Result<&'a Row, LimitError> {
-    let found: Vec<&Row> = diff.rows.iter().filter(|row| row.name == name).collect();
+fn row<'a>(diff: &'a Diff, name: &str) -> Result<&'a DiffRow, LimitError> {
+    let found: Vec<&DiffRow> = diff.rows.iter().filter(|row| row.name == name).collect();
     // The name without its class or module, if that is unique.
-    let ends = |row: &&Row| {
+    let ends = |row: &&DiffRow| {
         row.name
             .strip_suffix(name)
             .is_some_and(|rest| rest.ends_with(['.', '/']))
@@ -244,7 +244,10 @@ mod tests {
 
     #[test]
     fn limits_are_read() {
-        let of = |text: &str| text.parse::<Limit>().map(|limit| (limit.row, limit.growth));
+        let of = |text: &str| {
+            text.parse::<GrowthLimit>()
+                .map(|limit| (limit.row, limit.growth))
+        };
         assert_eq!(of("+5%"), Ok((None, Growth::Relative(0.05))));
         let bytes = |amount| Ok((None, Growth::Absolute(amount, Unit::Bytes)));
         assert_eq!(of("+10MiB"), bytes(10_485_760.0));
@@ -271,7 +274,7 @@ mod tests {
             assert_eq!(Unit::Seconds.fits(measure), measure == Measure::Cpu);
             let is_bytes = !matches!(measure, Measure::Cpu | Measure::Allocations);
             assert_eq!(Unit::Bytes.fits(measure), is_bytes);
-            let own: Limit = example(measure).parse().expect("a limit");
+            let own: GrowthLimit = example(measure).parse().expect("a limit");
             assert!(matches!(own.growth, Growth::Absolute(_, unit) if unit.fits(measure)));
         }
     }

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use nthbyte_profile::Profile;
 use serde::Serialize;
 
-pub use limit::{Limit, LimitError, Outcome};
+pub use limit::{GrowthLimit, LimitError, LimitOutcome};
 pub use matching::Folder;
 pub use page::write_page;
 pub use per_measure::PerMeasure;
@@ -33,7 +33,7 @@ use crate::statistics::difference::{self, Side};
 use crate::statistics::discovery::{self, Test};
 use crate::statistics::spread::Spread;
 use crate::summary::By;
-use key::Key;
+use key::RowKey;
 use matching::Matching;
 use runs::Run;
 use sides::{Pair, Sides};
@@ -43,7 +43,7 @@ pub const RATE: f64 = 0.05;
 
 /// The settings of a comparison.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct DiffOptions {
     /// What a row stands for.
     pub by: By,
     /// Whether a function's value includes the functions that it called.
@@ -51,7 +51,7 @@ pub struct Options {
     /// Pairs of equal folders: one of the old side, one of the new side.
     pub prefixes: Vec<(String, String)>,
     /// What [`Diff::check`] checks.
-    pub limits: Vec<Limit>,
+    pub limits: Vec<GrowthLimit>,
 }
 
 /// A comparison. docs/diff.md describes its JSON form.
@@ -89,16 +89,16 @@ pub struct Diff {
     /// The number of rows that differ significantly in that measure.
     pub significant_rows: usize,
     /// The rows.
-    pub rows: Vec<Row>,
+    pub rows: Vec<DiffRow>,
     /// The number of rows that [`Diff::truncate`] removed.
     pub rows_left_out: usize,
     #[serde(skip)]
-    limits: Vec<Limit>,
+    limits: Vec<GrowthLimit>,
 }
 
 /// A row of a comparison.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct DiffRow {
     /// Function, file or type, as on the new side.
     pub name: String,
     /// Source file; empty if there is none.
@@ -106,7 +106,7 @@ pub struct Row {
     /// Line: the function's definition, or the line that ran; 0 if there is none.
     pub line: u32,
     /// The place on the old side, if it differs.
-    pub old_place: Option<Place>,
+    pub old_place: Option<SourcePlace>,
     /// The side with samples of this row, if only one side has them.
     pub only: Option<Which>,
     /// The change in each measure.
@@ -115,7 +115,7 @@ pub struct Row {
 
 /// A place in the source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct SourcePlace {
     /// File.
     pub file: String,
     /// Line; 0 if there is none.
@@ -219,7 +219,7 @@ impl Diff {
     /// # Panics
     /// If a side is empty.
     #[must_use]
-    pub fn of(old: &[Profile], new: &[Profile], options: &Options) -> Self {
+    pub fn of(old: &[Profile], new: &[Profile], options: &DiffOptions) -> Self {
         assert!(
             !old.is_empty() && !new.is_empty(),
             "a side without a profile"
@@ -236,8 +236,8 @@ impl Diff {
         let known = |measure: &Measure| sides.all().all(|run| run.known[*measure as usize]);
         let measures: Vec<Measure> = Measure::ALL.into_iter().filter(known).collect();
         let mut pairs = sides.take_pairs(&matching);
-        let named = |pair: &mut Pair| Row::named(pair, measures.len());
-        let mut rows: Vec<Row> = pairs.iter_mut().map(named).collect();
+        let named = |pair: &mut Pair| DiffRow::named(pair, measures.len());
+        let mut rows: Vec<DiffRow> = pairs.iter_mut().map(named).collect();
         let mut sensitivity = BTreeMap::new();
         for &measure in &measures {
             let mut compared = sides.changes(&pairs, measure);
@@ -289,7 +289,7 @@ impl Diff {
     /// the size of the difference.
     pub fn sort(&mut self, what: Measure) {
         self.what = what;
-        let of = |row: &Row| {
+        let of = |row: &DiffRow| {
             let change = row.changes.get(what);
             change.map_or((false, 0.0), |change| {
                 (change.significant, change.difference.estimate.abs())
@@ -314,10 +314,10 @@ impl Diff {
     }
 }
 
-impl Row {
+impl DiffRow {
     /// Takes the names out of a pair.
     fn named(pair: &mut Pair, measures: usize) -> Self {
-        let shown = |key: &Key| {
+        let shown = |key: &RowKey| {
             if key.line > 0 {
                 key.line
             } else {
@@ -333,7 +333,7 @@ impl Row {
         let moved = old.filter(|old| *old != key);
         Self {
             line: shown(&key),
-            old_place: moved.map(|old| Place {
+            old_place: moved.map(|old| SourcePlace {
                 line: shown(&old),
                 file: old.file,
             }),

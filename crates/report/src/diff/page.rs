@@ -12,7 +12,7 @@ use nthbyte_profile::model::{
     Frame, Function, Sample, SamplingId, Shape, StackNode, TimeSample, TypeNames,
 };
 
-use super::key::Key;
+use super::key::RowKey;
 use super::matching::Matching;
 use crate::flamegraph::{self, Base};
 
@@ -173,7 +173,7 @@ impl Tables {
 
     fn frame(&mut self, profile: &Profile, frame: &Frame, matching: &Matching) -> u32 {
         let function = &profile.functions[frame.function as usize];
-        let key = matching.translate(&Key {
+        let key = matching.translate(&RowKey {
             name: function.name.clone(),
             file: function.file.clone(),
             first_line: function.first_line,

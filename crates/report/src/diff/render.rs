@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Change, Diff, Measure, RATE, Row, Sensitivity, SideFacts, Which, sides};
+use super::{Change, Diff, DiffRow, Measure, RATE, Sensitivity, SideFacts, Which, sides};
 use crate::columns::{self, Column, Label, Named, place, wrap};
 use crate::estimate::Estimate;
 use crate::summary::By;
@@ -110,14 +110,15 @@ impl Diff {
     }
 
     fn tables(&self, text: &mut String, width: usize) {
-        let passes = |row: &&Row| {
+        let passes = |row: &&DiffRow| {
             row.changes
                 .get(self.what)
                 .is_some_and(|change| change.significant)
         };
-        let (significant, others): (Vec<&Row>, Vec<&Row>) = self.rows.iter().partition(passes);
+        let (significant, others): (Vec<&DiffRow>, Vec<&DiffRow>) =
+            self.rows.iter().partition(passes);
         let named = described_measure(self.what);
-        let others: Vec<&Row> = others
+        let others: Vec<&DiffRow> = others
             .into_iter()
             .filter(|row| {
                 row.changes
@@ -152,7 +153,7 @@ impl Diff {
         }
     }
 
-    fn rows_table(&self, text: &mut String, width: usize, rows: &[&Row]) {
+    fn rows_table(&self, text: &mut String, width: usize, rows: &[&DiffRow]) {
         let figures: Vec<[String; 5]> = rows
             .iter()
             .map(|row| figures(self.what, &row.changes[self.what], row.only))
@@ -163,7 +164,7 @@ impl Diff {
     }
 
     /// The name of a row with its place, and its old place.
-    fn label<'a>(&self, row: &'a Row) -> Label<'a> {
+    fn label<'a>(&self, row: &'a DiffRow) -> Label<'a> {
         let was = match &row.old_place {
             Some(old) if is_elsewhere(&old.file, &row.file) => {
                 format!(" (was {})", place(&old.file, old.line, 1))

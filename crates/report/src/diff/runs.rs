@@ -9,7 +9,7 @@ use nthbyte_profile::{Profile, Unit};
 use serde::Serialize;
 
 use super::counted::Native;
-use super::key::{Borrowed, Key};
+use super::key::{Borrowed, RowKey};
 use crate::estimate::{self, Moments, Totals};
 use crate::inclusive::{self, ByKey, ByStack, KeyTotals, Sparse, Sum};
 use crate::periods;
@@ -109,7 +109,7 @@ fn key(by: By, function: &Function, line: u32) -> Borrowed<'_> {
 #[derive(Debug)]
 pub(super) struct Run {
     /// The sums that are not 0, by key. A key may be there several times.
-    pub(super) rows: Vec<(Key, Cell)>,
+    pub(super) rows: Vec<(RowKey, Cell)>,
     pub(super) all: Cell,
     /// The measures that are known.
     pub(super) known: [bool; Measure::ALL.len()],
@@ -164,7 +164,7 @@ impl Run {
         for (_, cell) in cells.stacks.iter() {
             self.all.add(cell);
         }
-        let mut add = |key: Key, cell: &Cell| {
+        let mut add = |key: RowKey, cell: &Cell| {
             if cell.has_samples() {
                 inclusive::push(&mut self.rows, (key, *cell));
             }
@@ -175,23 +175,23 @@ impl Run {
                     "" => NO_TYPE,
                     name => name,
                 };
-                add(Key::named(name), cell);
+                add(RowKey::named(name), cell);
             }
         } else if by == By::Process {
             for (number, cell) in (1..).zip(&cells.processes) {
-                add(Key::named(&process_name(number)), cell);
+                add(RowKey::named(&process_name(number)), cell);
             }
         } else if let By::Label(key) = by {
             let values = profile.label_values(key.as_str());
             for (set, cell) in cells.labels.iter() {
                 let value = values.of(LabelSetId(set));
                 add(
-                    Key::named(value.map_or(NO_LABEL, |value| values.values[value])),
+                    RowKey::named(value.map_or(NO_LABEL, |value| values.values[value])),
                     cell,
                 );
             }
         } else {
-            add(Key::named(NO_STACK), &cells.stacks.of(0));
+            add(RowKey::named(NO_STACK), &cells.stacks.of(0));
             let (keys, frames) = keys(profile, by);
             let totals = ByKey::of(profile, cells.stacks, &frames, keys.len());
             for (number, key) in keys.into_iter().enumerate() {

@@ -8,7 +8,7 @@ use nthbyte_profile::event::LostKind;
 use nthbyte_profile::{Profile, Source};
 use serde::Serialize;
 
-use super::key::Key;
+use super::key::RowKey;
 use super::matching::Matching;
 use super::runs::{Cell, Measure, Run};
 use super::{Compared, counted};
@@ -75,8 +75,8 @@ impl SideFacts {
 /// A row of both sides.
 #[derive(Debug)]
 pub(super) struct Pair {
-    pub(super) old_key: Option<Key>,
-    pub(super) new_key: Option<Key>,
+    pub(super) old_key: Option<RowKey>,
+    pub(super) new_key: Option<RowKey>,
     /// The value of each run.
     pub(super) old: Vec<Cell>,
     pub(super) new: Vec<Cell>,
@@ -108,9 +108,9 @@ impl Sides {
     /// All rows that have samples, taken out of the runs.
     pub(super) fn take_pairs(&mut self, matching: &Matching) -> Vec<Pair> {
         let (old_runs, new_runs) = (self.old.len(), self.new.len());
-        let mut numbers: HashMap<Key, usize, RandomState> = HashMap::default();
+        let mut numbers: HashMap<RowKey, usize, RandomState> = HashMap::default();
         let mut pairs: Vec<Pair> = Vec::new();
-        let mut pair = |pairs: &mut Vec<Pair>, key: Key| {
+        let mut pair = |pairs: &mut Vec<Pair>, key: RowKey| {
             *numbers.entry(key).or_insert_with(|| {
                 let pair = Pair {
                     old_key: None,

@@ -1,7 +1,7 @@
 //! How long a JIT compiler takes, of the whole run and of its first second, and what comes of it.
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::compilation::{Compilation, Outcome};
+use nthbyte_profile::compilation::{Compilation, CompilationOutcome};
 use nthbyte_profile::event::Nanos;
 
 use super::{Answer, Facts, Topic, weight};
@@ -34,11 +34,11 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
         1 => "of the run",
         _ => "that the processes ran",
     };
-    let count = |outcome: Outcome| all().filter(|one| one.outcome == outcome).count();
+    let count = |outcome: CompilationOutcome| all().filter(|one| one.outcome == outcome).count();
     let (loops, bridges, aborted) = (
-        count(Outcome::Loop),
-        count(Outcome::Bridge),
-        count(Outcome::Aborted),
+        count(CompilationOutcome::Loop),
+        count(CompilationOutcome::Bridge),
+        count(CompilationOutcome::Aborted),
     );
     let first = of_first_second(profile);
     let of_first = first.map_or(String::new(), |part| {
@@ -57,7 +57,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     answer.figure("bridges", Estimate::exact(bridges as f64));
     answer.figure("aborted", Estimate::exact(aborted as f64));
     if aborted > 0 {
-        let lost = all().filter(|one| one.outcome == Outcome::Aborted);
+        let lost = all().filter(|one| one.outcome == CompilationOutcome::Aborted);
         let lost: u64 = lost.map(|one| one.duration.0).fold(0, u64::saturating_add);
         answer.say(format!(
             "{} given up, which took {}.",

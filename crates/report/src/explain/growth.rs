@@ -3,7 +3,7 @@
 use super::{Answer, Facts, Topic, of_bytes, weight};
 use crate::estimate::Estimate;
 use crate::holders::HeldBy;
-use crate::leaks::{Finding, Leaks, Place, Repeats, Report, Verdict, name};
+use crate::leaks::{Finding, LeakPlace, Leaks, Repeats, Report, Verdict, name};
 use crate::text;
 
 /// Findings that have a sentence each.
@@ -160,7 +160,7 @@ fn sentence(held: &HeldBy) -> String {
 }
 
 /// The line that holds most of those that may keep what is in the blocks of such a finding.
-fn keeper<'a>(report: &'a Report, finding: &Finding) -> Option<&'a Place> {
+fn keeper<'a>(report: &'a Report, finding: &Finding) -> Option<&'a LeakPlace> {
     let undecided = report.undecided.iter();
     let undecided = undecided.filter(|one| one.may_keep_blocks_of(finding));
     let undecided = undecided.map(|one| (&one.place, one.held.estimate));

@@ -9,7 +9,7 @@ use std::fs;
 use foldhash::fast::RandomState;
 use nthbyte_profile::event::{Nanos, SampleId};
 use nthbyte_profile::model::ProcessId;
-use nthbyte_profile::pressure::{Alarm, Limit};
+use nthbyte_profile::pressure::{Alarm, MemoryLimit};
 use nthbyte_profile::{Pressure, Profile};
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ use super::places::{By, Places, ranked};
 use crate::aggregate::Aggregate;
 use crate::estimate::{Estimate, Estimator, Totals};
 use crate::holders::{HeldBy, Keepers};
-use crate::leaks::{Place, name};
+use crate::leaks::{LeakPlace, name};
 use crate::selection::{Alive, Moment, lifetimes_are_known};
 use crate::text;
 
@@ -52,10 +52,10 @@ pub struct Killed {
     pub kills: u64,
     /// What has grown.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub growth: Option<Growth>,
+    pub growth: Option<GrownMemory>,
     /// The same of the last minute, if the growth began before.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_minute: Option<Growth>,
+    pub last_minute: Option<GrownMemory>,
     #[serde(skip)]
     is_of_addresses: bool,
     #[serde(skip)]
@@ -64,7 +64,7 @@ pub struct Killed {
 
 /// Memory that was allocated from a moment on and was alive at the end.
 #[derive(Clone, Debug, Serialize)]
-pub struct Growth {
+pub struct GrownMemory {
     /// The moment: nanoseconds since 1970 UTC.
     pub since_unix_nanos: u64,
     /// All of it.
@@ -72,7 +72,7 @@ pub struct Growth {
     /// What of it was allocated for the line that has most.
     pub of_place: Estimate,
     /// That line.
-    pub place: Place,
+    pub place: LeakPlace,
     /// Who holds it, if a snapshot says that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_by: Option<HeldBy>,
@@ -112,7 +112,7 @@ impl Killed {
         let half = readings().rfind(|&(_, of)| of <= rss.unwrap_or(0) / 2);
         let since = half.map_or(process.start, |(time, _)| time);
         let minute = Nanos(process.end.0.saturating_sub(MINUTE));
-        let growth = |since| Growth::of(profile, estimator, number, since);
+        let growth = |since| GrownMemory::of(profile, estimator, number, since);
         Self {
             pid: process.meta.pid,
             last_seen_unix_nanos: unix(profile, process.end),
@@ -124,7 +124,7 @@ impl Killed {
             kills: last.kills,
             growth: growth(since),
             last_minute: (since < minute).then(|| growth(minute)).flatten(),
-            is_of_addresses: last.limit == Limit::Addresses,
+            is_of_addresses: last.limit == MemoryLimit::Addresses,
             is_one_of_several: profile.processes.len() > 1,
         }
     }
@@ -182,7 +182,7 @@ impl Killed {
     }
 }
 
-impl Growth {
+impl GrownMemory {
     /// `None` where nothing of it was sampled, or where it is not known what was alive.
     fn of(
         profile: &Profile,

@@ -42,12 +42,12 @@ use serde::Serialize;
 
 use crate::aggregate::Aggregate;
 use crate::estimate::Estimate;
-use crate::leaks::{Leaks, Place, name};
+use crate::leaks::{LeakPlace, Leaks, name};
 use crate::parallel::both;
 use crate::periods;
 use crate::selection::{Moment, peak_of_all};
 use crate::text;
-pub use killed::{Growth, Killed};
+pub use killed::{GrownMemory, Killed};
 use places::{Places, Ranked};
 pub use render::Style;
 pub use rss::Resident;
@@ -62,7 +62,7 @@ const WORTH_NAMING: f64 = 0.02;
 
 /// What is asked, as the user named it.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct ExplainOptions {
     /// The profiles, and `--all`, `--alone` and `--domain` if they were given: what a command that shows more is followed by.
     pub words: Vec<String>,
     /// Profiles of processes of the same program that are not read.
@@ -111,7 +111,7 @@ pub struct Answer {
     /// Sentences, the most important first.
     pub sentences: Vec<String>,
     /// The places that the sentences name, in their order.
-    pub places: Vec<Place>,
+    pub places: Vec<LeakPlace>,
     /// The figures of the sentences, by name.
     pub figures: BTreeMap<&'static str, Estimate>,
     /// The command that shows more, word by word; empty if there is no more.
@@ -208,7 +208,7 @@ struct Facts<'a> {
     profile: &'a Profile,
     /// What the resident set was made of, if that was asked.
     resident: Option<&'a Resident>,
-    asked: &'a Asked,
+    asked: &'a ExplainOptions,
     aggregate: Aggregate,
     /// Bytes allocated, as estimated.
     estimate: f64,
@@ -226,13 +226,17 @@ struct Facts<'a> {
 impl Explanation {
     /// Answers all questions.
     #[must_use]
-    pub fn of(profile: &Profile, asked: &Asked) -> Self {
+    pub fn of(profile: &Profile, asked: &ExplainOptions) -> Self {
         Self::with_resident(profile, asked, None)
     }
 
     /// The same, with what the resident set was made of: of the whole profile, before samples were removed.
     #[must_use]
-    pub fn with_resident(profile: &Profile, asked: &Asked, resident: Option<&Resident>) -> Self {
+    pub fn with_resident(
+        profile: &Profile,
+        asked: &ExplainOptions,
+        resident: Option<&Resident>,
+    ) -> Self {
         let leaks = || Leaks::of_one("", profile, asked.repeated);
         let (leaks, facts) = both(leaks, || Facts::of(profile, asked, resident));
         let bytes = facts.aggregate.estimator.bytes(&facts.aggregate.all.all);
@@ -282,7 +286,7 @@ fn of_bytes(bytes: &Estimate) -> String {
 }
 
 impl<'a> Facts<'a> {
-    fn of(profile: &'a Profile, asked: &'a Asked, resident: Option<&'a Resident>) -> Self {
+    fn of(profile: &'a Profile, asked: &'a ExplainOptions, resident: Option<&'a Resident>) -> Self {
         let aggregate = Aggregate::of_stacks(profile, Moment::End);
         let estimate = aggregate.all.all.bytes.estimate;
         Self {

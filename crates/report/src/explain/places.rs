@@ -10,7 +10,7 @@ use nthbyte_profile::event::{FrameKind, NodeId, SampleId};
 use crate::estimate::{Estimate, Totals};
 use crate::fold::stands_for;
 use crate::inclusive::{ByStack, Sum};
-use crate::leaks::{Frames, Place};
+use crate::leaks::{Frames, LeakPlace};
 use crate::summary::{NO_STACK, NO_TYPE};
 
 /// The places of stacks.
@@ -36,10 +36,10 @@ pub(super) enum By {
 }
 
 /// A place: an index into `Profile::functions`, and a line; `None` without a Python frame.
-pub(super) type Key = Option<(u32, u32)>;
+pub(super) type PlaceKey = Option<(u32, u32)>;
 
 /// What a place is called. PyPy's profiler does not say which line ran: the place is a function then.
-pub(super) fn noun(key: Key) -> &'static str {
+pub(super) fn noun(key: PlaceKey) -> &'static str {
     match key {
         Some((_, 0)) => "function",
         _ => "line",
@@ -63,7 +63,7 @@ impl<'a> Places<'a> {
     }
 
     /// The place that stands for a stack.
-    pub(super) fn key(&self, stack: NodeId, by: By) -> Key {
+    pub(super) fn key(&self, stack: NodeId, by: By) -> PlaceKey {
         let frame = match by {
             _ if stack == NodeId::ROOT => return None,
             By::OwnLine => self.frames.own[stack.index()].frame,
@@ -81,7 +81,7 @@ impl<'a> Places<'a> {
     }
 
     /// By [site](nthbyte_profile::model::Site) of the profile: whether this place stands for its stack.
-    pub(super) fn at(&self, key: Key, by: By) -> Vec<bool> {
+    pub(super) fn at(&self, key: PlaceKey, by: By) -> Vec<bool> {
         let sites = self.profile.samples.sites().iter();
         sites.map(|site| self.key(site.stack, by) == key).collect()
     }
@@ -94,7 +94,11 @@ impl<'a> Places<'a> {
     }
 
     /// The sums over the stacks of each place, without those that are 0.
-    pub(super) fn group<T: Sum + PartialEq>(&self, stacks: &ByStack<T>, by: By) -> Vec<(Key, T)> {
+    pub(super) fn group<T: Sum + PartialEq>(
+        &self,
+        stacks: &ByStack<T>,
+        by: By,
+    ) -> Vec<(PlaceKey, T)> {
         self.group_each(stacks.iter().map(|(node, &sum)| (node, sum)), by)
     }
 
@@ -103,7 +107,7 @@ impl<'a> Places<'a> {
         &self,
         stacks: impl Iterator<Item = (u32, T)>,
         by: By,
-    ) -> Vec<(Key, T)> {
+    ) -> Vec<(PlaceKey, T)> {
         let nothing = T::default();
         let with_samples = stacks.filter(|(_, sum)| *sum != nothing);
         group(with_samples.map(|(node, sum)| (self.key(NodeId(node), by), sum)))
@@ -159,16 +163,16 @@ impl<'a> Places<'a> {
         types.into_iter().map(share).collect()
     }
 
-    pub(super) fn place(&self, key: Key) -> Place {
+    pub(super) fn place(&self, key: PlaceKey) -> LeakPlace {
         let Some((function, line)) = key else {
-            return Place {
+            return LeakPlace {
                 function: NO_STACK.to_owned(),
                 file: String::new(),
                 line: 0,
             };
         };
         let function = &self.profile.functions[function as usize];
-        Place {
+        LeakPlace {
             function: function.name.clone(),
             file: function.file.clone(),
             line: if line == 0 { function.first_line } else { line },
@@ -206,12 +210,12 @@ fn group<K: Hash + Eq + Copy + Ord, T: Sum>(parts: impl Iterator<Item = (K, T)>)
 /// A place and its figure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ranked {
-    pub(super) key: Key,
+    pub(super) key: PlaceKey,
     pub(super) figure: Estimate,
 }
 
 /// Places by their figures, largest first.
-pub(super) fn ranked(of: impl Iterator<Item = (Key, Estimate)>) -> Vec<Ranked> {
+pub(super) fn ranked(of: impl Iterator<Item = (PlaceKey, Estimate)>) -> Vec<Ranked> {
     let mut ranked: Vec<Ranked> = of.map(|(key, figure)| Ranked { key, figure }).collect();
     ranked.sort_by(|one, other| {
         let figures = (other.figure.estimate).total_cmp(&one.figure.estimate);

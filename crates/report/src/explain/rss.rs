@@ -5,7 +5,7 @@ use nthbyte_profile::Profile;
 use super::{Answer, Facts, Topic, of_bytes, weight};
 use crate::estimate::Estimate;
 use crate::leaks::name;
-use crate::memory::Memory;
+use crate::memory::MemoryReport;
 use crate::parallel::both;
 use crate::selection::At;
 use crate::text;
@@ -28,15 +28,15 @@ const AT_THE_PEAK: f64 = 0.97;
 /// What the resident set was made of, of a whole profile; as far as that was recorded.
 #[derive(Clone, Debug)]
 pub struct Resident {
-    peak: Option<Memory>,
-    end: Option<Memory>,
+    peak: Option<MemoryReport>,
+    end: Option<MemoryReport>,
 }
 
 impl Resident {
     /// Reads the compositions of a profile from which no samples were removed.
     #[must_use]
     pub fn of(profile: &Profile) -> Self {
-        let at = |at| move || Memory::of(profile, at).ok();
+        let at = |at| move || MemoryReport::of(profile, at).ok();
         let (peak, end) = both(at(At::Peak), at(At::End));
         Self { peak, end }
     }
@@ -65,7 +65,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
 }
 
 /// Who holds what is free at the end, if that is much.
-fn held(end: &Memory, answer: &mut Answer) {
+fn held(end: &MemoryReport, answer: &mut Answer) {
     let whole = (end.rss as f64).max(1.0);
     let Some(holders) = &end.holders else {
         return;
@@ -101,7 +101,7 @@ fn of_group(groups: &[(&'static str, f64)], wanted: &str) -> f64 {
     group.map_or(0.0, |(_, bytes)| bytes.max(0.0))
 }
 
-fn made_of(memory: &Memory, largest: f64, answer: &mut Answer) {
+fn made_of(memory: &MemoryReport, largest: f64, answer: &mut Answer) {
     let whole = (memory.rss as f64).max(1.0);
     let groups = memory.groups();
     let largest_text = text::bytes(largest);

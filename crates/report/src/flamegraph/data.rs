@@ -8,7 +8,7 @@ use nthbyte_profile::model::Lifetime;
 use nthbyte_profile::{Distances, Groups, Meta, Profile};
 use serde::Serialize;
 
-use crate::Memory;
+use crate::MemoryReport;
 use crate::holders::Icicle;
 use crate::periods;
 use crate::selection::{At, Moment, lifetimes_are_known};
@@ -74,8 +74,8 @@ struct Header<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<&'a str>,
     /// What the resident set was made of, in the order of time.
-    #[serde(skip_serializing_if = "<[Memory]>::is_empty")]
-    memory: &'a [Memory],
+    #[serde(skip_serializing_if = "<[MemoryReport]>::is_empty")]
+    memory: &'a [MemoryReport],
     /// Who holds what was alive, where a snapshot says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     held: Option<Icicle>,

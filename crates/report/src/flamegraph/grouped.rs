@@ -17,7 +17,7 @@ const REPORTED: usize = 1 << 16;
 const NARROW: u32 = u32::BITS - BUCKET_BITS - 2;
 
 /// Lifetime, class and part of time of a sample, in this order from the highest bit on.
-pub(super) trait Key: Copy + Ord {
+pub(super) trait PackedKey: Copy + Ord {
     /// The bits of a class.
     const CLASS_BITS: u32;
     /// From a number of as many bits as it has.
@@ -26,7 +26,7 @@ pub(super) trait Key: Copy + Ord {
     fn bits(self) -> u64;
 }
 
-impl Key for u32 {
+impl PackedKey for u32 {
     const CLASS_BITS: u32 = NARROW;
     fn of(bits: u64) -> Self {
         bits as Self
@@ -36,7 +36,7 @@ impl Key for u32 {
     }
 }
 
-impl Key for u64 {
+impl PackedKey for u64 {
     const CLASS_BITS: u32 = 32;
     fn of(bits: u64) -> Self {
         bits
@@ -46,16 +46,16 @@ impl Key for u64 {
     }
 }
 
-fn key<K: Key>(lifetime: u32, class: u32, bucket: u32) -> K {
+fn key<K: PackedKey>(lifetime: u32, class: u32, bucket: u32) -> K {
     let high = u64::from(lifetime) << K::CLASS_BITS | u64::from(class);
     K::of(high << BUCKET_BITS | u64::from(bucket))
 }
 
-fn class<K: Key>(key: K) -> u32 {
+fn class<K: PackedKey>(key: K) -> u32 {
     (key.bits() >> BUCKET_BITS & ((1 << K::CLASS_BITS) - 1)) as u32
 }
 
-fn lifetime<K: Key>(key: K) -> u32 {
+fn lifetime<K: PackedKey>(key: K) -> u32 {
     (key.bits() >> (BUCKET_BITS + K::CLASS_BITS)) as u32
 }
 
@@ -120,7 +120,7 @@ impl Either {
     }
 }
 
-impl<K: Key> Grouped<K> {
+impl<K: PackedKey> Grouped<K> {
     /// Two passes over the samples, and a sort of each group.
     fn of(
         profile: &Profile,
@@ -251,7 +251,7 @@ impl<K: Key> Grouped<K> {
 mod tests {
     use super::*;
 
-    fn keeps<K: Key>() {
+    fn keeps<K: PackedKey>() {
         let largest = ((1_u64 << K::CLASS_BITS) - 1) as u32;
         for parts in [(0, 0, 0), (3, largest, BUCKETS - 1), (2, largest - 1, 1)] {
             let made: K = key(parts.0, parts.1, parts.2);

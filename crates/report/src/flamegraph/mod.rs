@@ -28,7 +28,7 @@ use nthbyte_profile::event::Nanos;
 use nthbyte_profile::{Groups, Profile};
 
 use crate::leaks::Leaks;
-use crate::memory::Memory;
+use crate::memory::MemoryReport;
 use crate::selection::peak_of_all;
 use records::MOST_WEIGHT;
 
@@ -38,7 +38,7 @@ const TEMPLATE: &str = include_str!("../../assets/flamegraph.html");
 /// The marker in [`TEMPLATE`] that the data replace.
 const PLACE: &str = "@NTHBYTE_DATA@";
 
-/// Moments of [`Memory`] that a page may have.
+/// Moments of [`MemoryReport`] that a page may have.
 pub const MOMENTS: usize = 40;
 
 /// What a page shows of a profile. The default is no peak: see [`Page::of`].
@@ -50,8 +50,8 @@ pub struct Page<'a> {
     pub asked: Option<Nanos>,
     /// What is shown first: `peak`, `time` for the moment that was asked for, or `end`; `None` for all that was allocated.
     pub opens: Option<&'static str>,
-    /// What the resident set was made of at some moments: [`Memory::over_time`] of the profile before samples were removed from it.
-    pub memory: &'a [Memory],
+    /// What the resident set was made of at some moments: [`MemoryReport::over_time`] of the profile before samples were removed from it.
+    pub memory: &'a [MemoryReport],
     /// The groups that stacks begin with ([`Profile::root_by_groups`]); `None` if they do not.
     pub groups: Option<&'a Groups>,
     /// The key of the groups that the graph is arranged by at first.

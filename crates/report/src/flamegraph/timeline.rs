@@ -110,7 +110,7 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nthbyte_profile::compilation::{Compilation, Outcome};
+    use nthbyte_profile::compilation::{Compilation, CompilationOutcome};
     use nthbyte_profile::event::{Nanos, ThreadId};
 
     #[test]
@@ -125,7 +125,7 @@ mod tests {
             optimizing: Nanos(0),
             assembling: Nanos(0),
             thread: ThreadId(0),
-            outcome: Outcome::Loop,
+            outcome: CompilationOutcome::Loop,
         };
         // Half of a part, and from its middle to the middle of the second next one; and one beyond the end.
         profile.processes[0].compilations = vec![

@@ -1,7 +1,7 @@
 //! Which snapshot a report is about.
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::holders::{Outcome, Reason, Snapshot};
+use nthbyte_profile::holders::{Reason, Snapshot, SnapshotOutcome};
 
 use super::amounts::Amounts;
 use crate::selection::{At, peak_of_all};
@@ -40,7 +40,7 @@ pub struct Chosen<'a> {
 
 /// Whether it says only why it was not taken.
 pub fn is_not_taken(one: &Snapshot) -> bool {
-    matches!(one.outcome, Outcome::NotTaken(_))
+    matches!(one.outcome, SnapshotOutcome::NotTaken(_))
 }
 
 /// The last snapshot, or the one that is nearest to a moment.

@@ -23,7 +23,7 @@ mod rows;
 mod samples;
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::holders::{Outcome, Reason};
+use nthbyte_profile::holders::{Reason, SnapshotOutcome};
 use serde::Serialize;
 
 use crate::estimate::Estimate;
@@ -68,7 +68,7 @@ pub struct Holders {
     /// All that was alive.
     pub alive: Estimate,
     /// Who holds it, the most first.
-    pub holders: Vec<Row>,
+    pub holders: Vec<HolderRow>,
     /// What it is, the most first.
     pub types: Vec<OfType>,
     /// The tree of dominators, with nodes that are alike as one.
@@ -81,7 +81,7 @@ pub struct Holders {
 
 /// An object, and what it holds.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct HolderRow {
     /// What would be freed without it.
     pub bytes: Estimate,
     /// The part of all that is alive.
@@ -162,7 +162,7 @@ impl Holders {
             notes,
         } = choice::of(profile, at)?;
         let mut notes = notes;
-        if let Outcome::PathsOnly(why) = &snapshot.outcome {
+        if let SnapshotOutcome::PathsOnly(why) = &snapshot.outcome {
             notes.push(format!(
                 "{why}: what several objects hold counts for one of them"
             ));

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::SampleId;
-use nthbyte_profile::holders::{Holder, Kind, Outcome, Snapshot};
+use nthbyte_profile::holders::{Holder, Kind, Snapshot, SnapshotOutcome};
 use serde::Serialize;
 
 use super::amounts::Amounts;
@@ -134,7 +134,7 @@ impl<'a> Keepers<'a> {
     pub(crate) fn of(profile: &'a Profile) -> Self {
         let all = profile.processes.iter().flat_map(|of| &of.snapshots);
         let mut taken: Vec<OfSnapshot<'_>> = all
-            .filter(|one| !matches!(one.outcome, Outcome::NotTaken(_)))
+            .filter(|one| !matches!(one.outcome, SnapshotOutcome::NotTaken(_)))
             .map(|snapshot| OfSnapshot {
                 snapshot,
                 amounts: OnceCell::new(),
@@ -335,7 +335,7 @@ fn is_object(snapshot: &Snapshot, node: u32) -> bool {
 /// The running calls whose variables alone hold a node; `None` if anything else does.
 fn calls(snapshot: &Snapshot, node: u32) -> Option<Vec<Call>> {
     // Without dominators it is not known what else holds it.
-    if snapshot.outcome != Outcome::Complete {
+    if snapshot.outcome != SnapshotOutcome::Complete {
         return None;
     }
     let mut at = node;

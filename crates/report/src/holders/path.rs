@@ -1,7 +1,7 @@
 //! How one gets to a node, as a person would write it: `registry._entries`, `class View.recent`, `MainThread: main, local tasks`.
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::holders::{Kind, Link, Node, Snapshot};
+use nthbyte_profile::holders::{Kind, Link, Snapshot, SnapshotNode};
 
 use crate::text;
 
@@ -106,7 +106,7 @@ impl Names<'_> {
     }
 
     /// A root. The main module is where a user begins, so its name is left out, unless it is asked for.
-    fn root(&self, node: &Node, with_main: bool) -> String {
+    fn root(&self, node: &SnapshotNode, with_main: bool) -> String {
         let name = self.name(node);
         match node.kind {
             Kind::Module if name == "__main__" && !with_main => String::new(),
@@ -119,7 +119,7 @@ impl Names<'_> {
     }
 
     /// The name of a node. That of a thread is the one that the recording knows.
-    pub fn name(&self, node: &Node) -> String {
+    pub fn name(&self, node: &SnapshotNode) -> String {
         let name = self.snapshot.texts.get(node.name);
         if node.kind == Kind::Thread {
             let number = name.parse::<u64>().ok();
@@ -134,7 +134,7 @@ impl Names<'_> {
     }
 
     /// What a node is: its type, or the function.
-    pub fn what(&self, node: &Node) -> String {
+    pub fn what(&self, node: &SnapshotNode) -> String {
         let name = self.name(node);
         match node.kind {
             Kind::Object => name,

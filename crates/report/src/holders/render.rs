@@ -1,6 +1,6 @@
 //! The table and the tree, for a terminal.
 
-use super::{Besides, Branch, Holders, OfType, Row};
+use super::{Besides, Branch, HolderRow, Holders, OfType};
 use crate::estimate::Estimate;
 use crate::text::{self, Cut};
 
@@ -139,7 +139,7 @@ fn cut(amounts: &str, what: &str, width: usize) -> String {
     format!("{amounts}  {}\n", text::fit(what, room, Cut::End))
 }
 
-fn line(row: &Row, holder: usize, width: usize) -> String {
+fn line(row: &HolderRow, holder: usize, width: usize) -> String {
     let mut what = row.what.clone();
     if let Some((place, _)) = &row.allocated_by {
         what = format!("{what}; allocated by {place}");

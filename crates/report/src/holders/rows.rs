@@ -11,7 +11,7 @@ use nthbyte_profile::holders::{Held, Holder, Kind, Snapshot};
 use super::amounts::Amounts;
 use super::groups::{self, Group};
 use super::path::Names;
-use super::{MOST_ROWS, OfType, Row, SMALLEST};
+use super::{HolderRow, MOST_ROWS, OfType, SMALLEST};
 use crate::estimate::Moments;
 use crate::text;
 
@@ -34,7 +34,7 @@ const LEAST_SAMPLES: u64 = 3;
 
 /// A row, and its node.
 pub struct OfNode {
-    pub shown: Row,
+    pub shown: HolderRow,
     node: u32,
 }
 
@@ -159,7 +159,13 @@ impl Inside {
     }
 }
 
-fn row(names: &Names<'_>, amounts: &Amounts, node: u32, groups: &[Group], inside: &Inside) -> Row {
+fn row(
+    names: &Names<'_>,
+    amounts: &Amounts,
+    node: u32,
+    groups: &[Group],
+    inside: &Inside,
+) -> HolderRow {
     let moments = &amounts.below[node as usize];
     let snapshot = names.snapshot;
     let all: f64 = inside.types.values().sum();
@@ -170,7 +176,7 @@ fn row(names: &Names<'_>, amounts: &Amounts, node: u32, groups: &[Group], inside
         .collect();
     types.sort_by(|one, other| other.1.total_cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
     types.truncate(MOST_TYPES);
-    Row {
+    HolderRow {
         bytes: amounts.estimate(moments),
         share: amounts.share(moments),
         holder: names.path(node, 0),
@@ -182,9 +188,9 @@ fn row(names: &Names<'_>, amounts: &Amounts, node: u32, groups: &[Group], inside
 }
 
 /// Objects that are alike, which several others refer to, and no single one holds.
-fn of_shared(names: &Names<'_>, amounts: &Amounts, group: &Group) -> Row {
+fn of_shared(names: &Names<'_>, amounts: &Amounts, group: &Group) -> HolderRow {
     let others = group.nodes.iter().map(|&node| also(names, node));
-    Row {
+    HolderRow {
         bytes: amounts.estimate(&group.moments),
         share: amounts.share(&group.moments),
         holder: group.reference.clone(),

@@ -10,7 +10,7 @@ use nthbyte_profile::{LabelValues, Lifetimes, Profile};
 use super::clock::{Clock, Clocks, Instant};
 use super::containers::{self, Chain};
 use super::discovery::{RATE, Test};
-use super::findings::{Place, Share};
+use super::findings::{LeakPlace, Share};
 use super::growth::Growth;
 use super::sites::{self, Life, NEVER, Sites};
 use super::verdict::{Evidence, SMALLEST, Verdict};
@@ -260,10 +260,10 @@ impl<'a> Analysis<'a> {
         self.profile.samples.stack(life.sample)
     }
 
-    pub(super) fn place(&self, frame: u32) -> Option<Place> {
+    pub(super) fn place(&self, frame: u32) -> Option<LeakPlace> {
         let frame = self.profile.frames.get(frame as usize)?;
         let function = &self.profile.functions[frame.function as usize];
-        Some(Place {
+        Some(LeakPlace {
             function: sites::folded(&function.name).to_owned(),
             file: function.file.clone(),
             line: if frame.line == 0 {
@@ -274,8 +274,8 @@ impl<'a> Analysis<'a> {
         })
     }
 
-    pub(super) fn unknown(&self) -> Place {
-        Place {
+    pub(super) fn unknown(&self) -> LeakPlace {
+        LeakPlace {
             function: crate::summary::NO_STACK.to_owned(),
             file: String::new(),
             line: 0,
@@ -319,7 +319,7 @@ impl<'a> Analysis<'a> {
         gained: &[&Life],
         lost: &[&Life],
         of: impl Fn(&Life) -> Option<u32>,
-    ) -> Vec<Share<Place>> {
+    ) -> Vec<Share<LeakPlace>> {
         let frames = &self.profile.frames;
         // Frames of one group of functions and one line are one place.
         let key = |frame: u32| {
@@ -350,7 +350,7 @@ impl<'a> Analysis<'a> {
     }
 
     /// The callers on the stack with most of the weight.
-    pub(super) fn callers(&self, lives: &[&Life]) -> Vec<Place> {
+    pub(super) fn callers(&self, lives: &[&Life]) -> Vec<LeakPlace> {
         let stacks = self.shares(lives, |life| Some(self.stack(life)));
         let mut callers = Vec::new();
         let Some(stack) = stacks.first() else {

@@ -7,7 +7,7 @@ use nthbyte_profile::model::Lifetime;
 
 use super::analysis::{Analysis, Candidate, End, Judged, alive_at};
 use super::discovery;
-use super::findings::{Container, Finding, Holder, Named, Part, Place, Share};
+use super::findings::{Container, Finding, LeakPlace, LeakShare, Named, Retainer, Share};
 use super::reuse;
 use super::rounds::MINUTE_FROM;
 use super::sites::{Level, Life, NEVER};
@@ -256,7 +256,7 @@ impl Analysis<'_> {
         let mut of_line: HashMap<(String, String, u32), usize> = HashMap::new();
         for (number, finding) in findings.iter().enumerate() {
             for line in &finding.lines {
-                let Place {
+                let LeakPlace {
                     function,
                     file,
                     line,
@@ -266,7 +266,7 @@ impl Analysis<'_> {
         }
         let of_frame: Vec<Option<usize>> = (0..self.profile.frames.len() as u32)
             .map(|frame| {
-                let Place {
+                let LeakPlace {
                     function,
                     file,
                     line,
@@ -343,7 +343,7 @@ impl Analysis<'_> {
     fn join(&self, findings: Vec<Finding>) -> Vec<Finding> {
         let mut head: Vec<usize> = (0..findings.len()).collect();
         // By line: the first finding that has it.
-        let mut of_line: HashMap<&Place, usize> = HashMap::new();
+        let mut of_line: HashMap<&LeakPlace, usize> = HashMap::new();
         for (number, finding) in findings.iter().enumerate() {
             for line in &finding.lines {
                 of_line.entry(&line.what).or_insert(number);
@@ -373,7 +373,7 @@ impl Analysis<'_> {
                 None => {
                     joined.insert(root, finding);
                 }
-                Some(whole) => whole.parts.push(Part {
+                Some(whole) => whole.parts.push(LeakShare {
                     place: finding.place,
                     held: finding.held,
                     grown: finding.grown,
@@ -401,7 +401,7 @@ impl Analysis<'_> {
         findings: &[Finding],
         undecided: &[Finding],
         most: usize,
-    ) -> (Vec<Holder>, usize) {
+    ) -> (Vec<Retainer>, usize) {
         let named = Named::of(findings.iter().chain(undecided));
         let mut others: Vec<(&Candidate, Verdict, Totals)> = Vec::new();
         for (candidate, &(verdict, _)) in self.candidates.iter().zip(judged) {
@@ -449,7 +449,7 @@ impl Analysis<'_> {
                 let live: Vec<&Life> = live.filter(|life| alive_at(life, candidate.end)).collect();
                 let lines = self.net_places(&live, &[], |life| Some(self.own(life)));
                 let line = lines.into_iter().next().map(|line| line.what);
-                Holder {
+                Retainer {
                     place: line.unwrap_or_else(|| self.unknown()),
                     verdict: match held.estimate < few * period {
                         true => Verdict::TooFew,

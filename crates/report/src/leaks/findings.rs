@@ -6,14 +6,14 @@ use foldhash::fast::RandomState;
 use serde::Serialize;
 
 use super::rounds::NOTABLE;
-use super::survival::Survival;
+use super::survival::SurvivalPoint;
 use super::verdict::Verdict;
 use crate::estimate::Estimate;
 use crate::holders::HeldBy;
 
 /// A line of code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Place {
+pub struct LeakPlace {
     /// Qualified name of the function.
     pub function: String,
     /// Source file.
@@ -23,7 +23,7 @@ pub struct Place {
     pub line: u32,
 }
 
-impl Place {
+impl LeakPlace {
     /// What places of one function have in common.
     pub(crate) fn of_function(&self) -> (&str, &str) {
         (&self.function, &self.file)
@@ -45,17 +45,17 @@ pub struct Finding {
     /// Whether it leaks.
     pub verdict: Verdict,
     /// The line of the user's own code that allocates most of the kept bytes.
-    pub place: Place,
+    pub place: LeakPlace,
     /// All lines of that function that take part, largest first.
-    pub lines: Vec<Share<Place>>,
+    pub lines: Vec<Share<LeakPlace>>,
     /// The types of the kept objects, largest first.
     pub types: Vec<Share<String>>,
     /// The labels of the kept objects, `key=value`: of each key the values with most, keys in the order of their first labels.
     pub labels: Vec<Share<String>>,
     /// The most frequent callers: lines of own code, innermost first.
-    pub callers: Vec<Place>,
+    pub callers: Vec<LeakPlace>,
     /// The line of a library where most of it is allocated, if a library allocates it.
-    pub inner: Option<Place>,
+    pub inner: Option<LeakPlace>,
     /// Bytes alive at the end.
     pub held: Estimate,
     /// Number of samples alive at the end.
@@ -87,12 +87,12 @@ pub struct Finding {
     /// Estimated live bytes over the run, at equal distances in time.
     pub curve: Vec<f64>,
     /// The share of bytes whose objects live longer than an age.
-    pub survival: Vec<Survival>,
+    pub survival: Vec<SurvivalPoint>,
     /// Other functions that allocate for the same leak: callers and callees at these lines.
-    pub parts: Vec<Part>,
+    pub parts: Vec<LeakShare>,
     /// Lines that allocated blocks which CPython used again without freeing them, probably for objects of this leak. Their growth
     /// is in `grown` and `per_minute`, and what they hold in `held` and `per_mib`.
-    pub taken_over: Vec<Part>,
+    pub taken_over: Vec<LeakShare>,
     /// The container that grows, if it is one.
     pub container: Option<Container>,
     /// Who holds what is kept, where a snapshot says it.
@@ -103,9 +103,9 @@ pub struct Finding {
 
 /// Another function's part of a leak.
 #[derive(Clone, Debug, Serialize)]
-pub struct Part {
+pub struct LeakShare {
     /// Its line.
-    pub place: Place,
+    pub place: LeakPlace,
     /// Bytes alive at the end.
     pub held: Estimate,
     /// Growth in bytes, from the end of start-up on.
@@ -127,9 +127,9 @@ pub struct Container {
 
 /// A function that holds memory without leaking.
 #[derive(Clone, Debug, Serialize)]
-pub struct Holder {
+pub struct Retainer {
     /// Its line with the most bytes.
-    pub place: Place,
+    pub place: LeakPlace,
     /// The reason why it is not a leak.
     pub verdict: Verdict,
     /// Bytes alive at the end.
@@ -164,7 +164,7 @@ impl Finding {
     }
 
     /// The places that are the finding's: its lines, and those of its parts.
-    fn places(&self) -> impl Iterator<Item = &Place> {
+    fn places(&self) -> impl Iterator<Item = &LeakPlace> {
         let lines = self.lines.iter().map(|line| &line.what);
         let parts = self.parts.iter().chain(&self.taken_over);
         lines.chain(parts.map(|part| &part.place))
@@ -177,11 +177,11 @@ pub(crate) struct Named<'a>(HashSet<(&'a str, &'a str), RandomState>);
 impl<'a> Named<'a> {
     pub(crate) fn of(findings: impl IntoIterator<Item = &'a Finding>) -> Self {
         let places = findings.into_iter().flat_map(Finding::places);
-        Self(places.map(Place::of_function).collect())
+        Self(places.map(LeakPlace::of_function).collect())
     }
 
     /// Whether a place is in one of the functions.
-    pub(crate) fn has(&self, place: &Place) -> bool {
+    pub(crate) fn has(&self, place: &LeakPlace) -> bool {
         self.0.contains(&place.of_function())
     }
 }

@@ -17,7 +17,7 @@ const GROWN: f64 = 0.02;
 
 /// The heap as a whole.
 #[derive(Clone, Debug, Serialize)]
-pub struct Heap {
+pub struct WholeHeap {
     /// Whether it grows; `null` if there is not enough data.
     pub grows: Option<bool>,
     /// Moments, in nanoseconds since the session's start, and the bytes in use then, after
@@ -29,7 +29,7 @@ pub struct Heap {
     pub p: f64,
 }
 
-impl Heap {
+impl WholeHeap {
     pub(crate) fn of(profile: &Profile) -> Self {
         let majors = profile.collections.iter();
         let majors = majors.filter(|collection| collection.kind == CollectionKind::Major);

@@ -36,12 +36,12 @@ mod together;
 mod verdict;
 
 use findings::Named;
-pub use findings::{Container, Finding, Holder, Part, Place, Share};
-pub use heap::Heap;
+pub use findings::{Container, Finding, LeakPlace, LeakShare, Retainer, Share};
+pub use heap::WholeHeap;
 pub(crate) use render::name;
 pub use rounds::{MINUTE_FROM, Repeats, SHORTEST};
 pub(crate) use sites::Frames;
-pub use survival::Survival;
+pub use survival::SurvivalPoint;
 pub use together::Together;
 pub use verdict::{SMALLEST, Verdict};
 
@@ -105,7 +105,7 @@ pub struct Report {
     /// What grew without being called a leak: possible leaks that need more data, and what may be a result that is being built.
     pub undecided: Vec<Finding>,
     /// Other sites that hold memory, and the reason why they are not leaks; largest first.
-    pub others: Vec<Holder>,
+    pub others: Vec<Retainer>,
     /// The number of further sites that are not in `others`.
     pub others_left_out: usize,
     /// The largest growth that may have gone unnoticed, in bytes over the run without its start-up.
@@ -113,7 +113,7 @@ pub struct Report {
     /// The same in bytes a minute; `None` if the run is too short to say so.
     pub unnoticed_per_minute: Option<f64>,
     /// The whole heap, if lifetimes are not recorded (PyPy); else `null`.
-    pub heap: Option<Heap>,
+    pub heap: Option<WholeHeap>,
     /// Facts that this profile cannot show, a sentence each.
     pub limits: Vec<String>,
 }
@@ -205,7 +205,7 @@ impl Report {
             Verdict::Suspect
         };
         let mut undecided = analysis.findings(&judged, unknown, tests);
-        let heap = (!analysis.knows_frees).then(|| Heap::of(profile));
+        let heap = (!analysis.knows_frees).then(|| WholeHeap::of(profile));
         if heap.as_ref().is_some_and(|heap| heap.grows == Some(false)) {
             undecided.clear();
         }

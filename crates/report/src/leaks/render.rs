@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Finding, Holder, Leaks, Place, Repeats, Report, Share, Together, Verdict};
+use super::{Finding, LeakPlace, Leaks, Repeats, Report, Retainer, Share, Together, Verdict};
 use crate::columns::{Named, place, wrap};
 use crate::estimate::Estimate;
 use crate::fold;
@@ -343,8 +343,8 @@ fn indented(text: &mut String, line: &str, width: usize) {
 }
 
 /// The holders, largest first. Those that have the same verdict and are shown by the same name for folded frames are one.
-fn merged(holders: Vec<&Holder>) -> Vec<Holder> {
-    let mut merged: Vec<Holder> = Vec::new();
+fn merged(holders: Vec<&Retainer>) -> Vec<Retainer> {
+    let mut merged: Vec<Retainer> = Vec::new();
     for holder in holders {
         let name = fold::stands_for(&holder.place.file);
         let same = merged.iter_mut().find(|other| {
@@ -387,7 +387,7 @@ fn why(verdict: Verdict) -> &'static str {
     }
 }
 
-fn holder(text: &mut String, width: usize, holder: &Holder) {
+fn holder(text: &mut String, width: usize, holder: &Retainer) {
     let why = why(holder.verdict);
     let mut start = format!("  {:>8}  ", text::bytes(holder.held.estimate));
     if width >= ROOMY {
@@ -422,7 +422,7 @@ fn with_share<T>(share: &Share<T>, show: impl Fn(&T) -> String) -> String {
 }
 
 /// A place in a sentence: the function, the end of the file's path, and the line; or the name that stands for it.
-pub(crate) fn name(at: &Place) -> String {
+pub(crate) fn name(at: &LeakPlace) -> String {
     if let Some(name) = fold::stands_for(&at.file) {
         return name.to_owned();
     }

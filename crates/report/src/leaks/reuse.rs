@@ -10,7 +10,7 @@
 //! container that grows. Its growth is added to that of the other line, and the interval of the sum reaches from the growth
 //! of that line alone to that of both.
 
-use super::findings::{Finding, Part};
+use super::findings::{Finding, LeakShare};
 use crate::estimate::Estimate;
 
 /// The growth of a line may be another one's if at most this share of such objects that it allocates in the first half of the run
@@ -237,7 +237,7 @@ impl Finding {
             .per_minute
             .zip(other.per_minute)
             .map(|(own, other)| both(&own, &other));
-        self.taken_over.push(Part {
+        self.taken_over.push(LeakShare {
             place: other.place.clone(),
             held: other.held,
             grown: other.grown,
@@ -249,12 +249,12 @@ impl Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leaks::findings::{Place, Share};
+    use crate::leaks::findings::{LeakPlace, Share};
     use crate::leaks::verdict::Verdict;
 
     /// A finding of `function` that grows by `grown` bytes of these types, and keeps a share of what it allocates.
     fn finding(function: &str, grown: f64, kept: f64, types: &[(&str, f64)]) -> Finding {
-        let place = Place {
+        let place = LeakPlace {
             function: function.into(),
             file: "app.py".into(),
             line: 1,

@@ -1,7 +1,7 @@
 //! What the verdicts say in sentences.
 
 use super::render::name;
-use super::{Finding, Heap, MINUTE_FROM, Repeats, Report, SHORTEST, Together, Verdict};
+use super::{Finding, MINUTE_FROM, Repeats, Report, SHORTEST, Together, Verdict, WholeHeap};
 use crate::text;
 
 /// The largest number of processes whose numbers are shown.
@@ -132,7 +132,7 @@ impl Together {
     }
 }
 
-impl Heap {
+impl WholeHeap {
     /// `+12.3 MiB a minute`, or of a short time, `+1.2 MiB in 3.4 s`.
     pub(crate) fn growth(&self) -> String {
         let (first, last) = (

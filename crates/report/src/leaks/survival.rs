@@ -19,7 +19,7 @@ pub(crate) struct Observation {
 
 /// A point of the curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Survival {
+pub struct SurvivalPoint {
     /// Age in nanoseconds.
     pub age_nanos: u64,
     /// The share of bytes whose objects live longer.
@@ -30,7 +30,7 @@ pub struct Survival {
 const POINTS: usize = 24;
 
 /// The curve, at ages that divide the longest one seen.
-pub(crate) fn curve(mut lifetimes: Vec<Observation>) -> Vec<Survival> {
+pub(crate) fn curve(mut lifetimes: Vec<Observation>) -> Vec<SurvivalPoint> {
     // At the same age, lifetimes that ended come before censored ones, which are still at risk.
     lifetimes.sort_by_key(|life| (life.age, !life.ended));
     let longest = lifetimes.last().map_or(0, |life| life.age);
@@ -46,7 +46,7 @@ pub(crate) fn curve(mut lifetimes: Vec<Observation>) -> Vec<Survival> {
             }
             at_risk -= life.weight;
         }
-        curve.push(Survival {
+        curve.push(SurvivalPoint {
             age_nanos: age,
             share,
         });

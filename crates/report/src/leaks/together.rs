@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::Report;
-use super::findings::{Finding, Place};
+use super::findings::{Finding, LeakPlace};
 use crate::estimate::Estimate;
 
 /// A leak, and the processes in which it was found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Together {
     /// The line that allocates most of it, in the process where it is largest.
-    pub place: Place,
+    pub place: LeakPlace,
     /// The numbers of the processes, the one that holds most first.
     pub processes: Vec<u32>,
     /// Bytes alive at the end, in all of them.

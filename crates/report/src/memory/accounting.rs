@@ -12,8 +12,8 @@
 use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
 use nthbyte_profile::{Composition, Part};
 
-use super::Row;
-use super::key::Key;
+use super::MemoryRow;
+use super::key::MemoryKey;
 use super::live::Live;
 use super::moment::OfProcess;
 use crate::estimate::Estimate;
@@ -21,21 +21,21 @@ use crate::estimate::Estimate;
 /// Rows by key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rows {
-    rows: Vec<Row>,
+    rows: Vec<MemoryRow>,
 }
 
 impl Rows {
-    fn count(&mut self, key: Key, bytes: f64) {
+    fn count(&mut self, key: MemoryKey, bytes: f64) {
         self.put(key, Estimate::exact(bytes), true);
     }
 
-    fn put(&mut self, key: Key, bytes: Estimate, counted: bool) {
+    fn put(&mut self, key: MemoryKey, bytes: Estimate, counted: bool) {
         match self.rows.iter_mut().find(|row| row.key == key) {
             Some(row) => {
                 row.bytes = sum(&row.bytes, &bytes);
                 row.counted &= counted;
             }
-            None => self.rows.push(Row {
+            None => self.rows.push(MemoryRow {
                 key,
                 name: key.name(),
                 group: key.group(),
@@ -53,7 +53,7 @@ impl Rows {
     }
 
     /// Those that are not empty, in order.
-    pub(super) fn finish(mut self) -> Vec<Row> {
+    pub(super) fn finish(mut self) -> Vec<MemoryRow> {
         self.rows
             .retain(|row| row.bytes.estimate != 0.0 || row.bytes.high > row.bytes.low);
         self.rows.sort_by_key(|row| row.key);
@@ -100,11 +100,11 @@ pub(super) fn rows(of: &OfProcess<'_>, live: &Live) -> Rows {
     let part = |part: Part| composition.get(part).unwrap_or(0) as f64;
     let mut rows = Rows::default();
     for (key, bytes) in [
-        (Key::FileText, part(Part::FileText)),
-        (Key::FileData, part(Part::FileData)),
-        (Key::Stacks, part(Part::Stacks)),
-        (Key::MachineCode, part(Part::MachineCode)),
-        (Key::Shared, part(Part::Shared)),
+        (MemoryKey::FileText, part(Part::FileText)),
+        (MemoryKey::FileData, part(Part::FileData)),
+        (MemoryKey::Stacks, part(Part::Stacks)),
+        (MemoryKey::MachineCode, part(Part::MachineCode)),
+        (MemoryKey::Shared, part(Part::Shared)),
     ] {
         rows.count(key, bytes);
     }
@@ -112,7 +112,7 @@ pub(super) fn rows(of: &OfProcess<'_>, live: &Live) -> Rows {
     // In profiles of earlier versions, the agent's small blocks are in the C library's heaps, which have at least so much.
     let agent = part(Part::AgentBlocks).min(part(Part::LibraryHeap));
     rows.count(
-        Key::Agent,
+        MemoryKey::Agent,
         part(Part::AgentImages) + part(Part::AgentMemory) + agent,
     );
     if of.is_pypy {
@@ -131,7 +131,7 @@ fn heap(composition: &Composition, live: &Live, rows: &mut Rows) {
         return;
     }
     if composition.get(Part::HeapBlocks).is_none() {
-        rows.count(Key::Unknown, arenas);
+        rows.count(MemoryKey::Unknown, arenas);
         return;
     }
     let mut left = arenas;
@@ -143,20 +143,20 @@ fn heap(composition: &Composition, live: &Live, rows: &mut Rows) {
     };
     let blocks = take(part(Part::HeapBlocks));
     let free = [
-        (Key::FreeBlocks, take(part(Part::HeapFreeBlocks))),
-        (Key::FreePages, take(part(Part::HeapFreePages))),
-        (Key::FreeArenas, take(part(Part::HeapFreeArenas))),
+        (MemoryKey::FreeBlocks, take(part(Part::HeapFreeBlocks))),
+        (MemoryKey::FreePages, take(part(Part::HeapFreePages))),
+        (MemoryKey::FreeArenas, take(part(Part::HeapFreeArenas))),
     ];
     let room = live.sampled_room.min(blocks);
     let blocks = blocks - room;
-    rows.count(Key::Agent, room);
+    rows.count(MemoryKey::Agent, room);
     let slack = at_most(&live.slack, blocks);
-    rows.put(Key::Objects, rest(blocks, &slack), false);
-    rows.put(Key::Slack, slack, false);
+    rows.put(MemoryKey::Objects, rest(blocks, &slack), false);
+    rows.put(MemoryKey::Slack, slack, false);
     for (key, bytes) in free {
         rows.count(key, bytes);
     }
-    rows.count(Key::Unused, left);
+    rows.count(MemoryKey::Unused, left);
 }
 
 /// Memory in use when the session began. Of none of it is it known whether it was freed since.
@@ -268,7 +268,7 @@ impl Pool {
             };
             let mapped = mapped.min((self.anonymous - others).max(0.0));
             let free = self.heaps - in_heaps;
-            rows.count(Key::LibraryFree, free.max(0.0));
+            rows.count(MemoryKey::LibraryFree, free.max(0.0));
             not_resident += (-free).max(0.0);
             left = self.anonymous - mapped;
             not_resident += (-left).max(0.0);
@@ -295,21 +295,25 @@ impl Pool {
             not_resident += (-left).max(0.0);
             left = left.max(0.0);
         }
-        rows.put(Key::Native, native, false);
+        rows.put(MemoryKey::Native, native, false);
         if has_native {
             if live.native.low > native.high {
                 let elsewhere = (live.native.estimate - native.estimate).min(left);
-                rows.put(Key::Native, Estimate::exact(elsewhere), false);
+                rows.put(MemoryKey::Native, Estimate::exact(elsewhere), false);
                 left -= elsewhere;
             }
             let mappings = at_most(&live.mappings, left);
             left -= mappings.estimate;
-            rows.put(Key::Mappings, mappings, false);
+            rows.put(MemoryKey::Mappings, mappings, false);
         }
         if not_resident > 0.0 {
-            rows.put(Key::NotResident, Estimate::exact(-not_resident), false);
+            rows.put(
+                MemoryKey::NotResident,
+                Estimate::exact(-not_resident),
+                false,
+            );
         }
-        rows.put(Key::Unknown, Estimate::exact(left), false);
+        rows.put(MemoryKey::Unknown, Estimate::exact(left), false);
     }
 }
 
@@ -334,13 +338,13 @@ fn cpython(of: &OfProcess<'_>, live: &Live, agent: f64, rows: &mut Rows) {
             ..Pool::of(of.composition, agent, &before, anonymous + resident)
         };
     }
-    rows.count(Key::Before, before.heaps + before.anonymous);
+    rows.count(MemoryKey::Before, before.heaps + before.anonymous);
     let large = match pool.used {
         Some(_) if live.large.low > pool.room() => at_most(&live.large, pool.all()),
         _ => bounded(&live.large, pool.room(), most),
     };
     if of.has_interpreter {
-        rows.put(Key::Large, large, false);
+        rows.put(MemoryKey::Large, large, false);
     }
     pool.share_out(&large, live, of.has_native, rows);
 }
@@ -352,10 +356,10 @@ fn pypy(of: &OfProcess<'_>, live: &Live, agent: f64, rows: &mut Rows) {
     // The total of the arenas is not always found. Then what is free in them counts as native blocks.
     let arenas = part(Part::PypyArenas).max(objects);
     let parts = [
-        (Key::Objects, objects),
-        (Key::FreeBlocks, arenas - objects),
-        (Key::Large, part(Part::PypyLarge)),
-        (Key::Nursery, part(Part::PypyNursery)),
+        (MemoryKey::Objects, objects),
+        (MemoryKey::FreeBlocks, arenas - objects),
+        (MemoryKey::Large, part(Part::PypyLarge)),
+        (MemoryKey::Nursery, part(Part::PypyNursery)),
     ];
     let mut known = 0.0;
     for (key, bytes) in parts {

@@ -17,13 +17,13 @@ use super::distance;
 use super::moment::{Observed, OfProcess};
 use crate::estimate::{Estimate, Estimator, Moments, Totals};
 use crate::holders::{HeldBy, Keepers};
-use crate::leaks::{Frames, Place};
+use crate::leaks::{Frames, LeakPlace};
 use crate::selection::{self, Lives};
 use crate::summary::NO_STACK;
 
 /// Who holds free memory.
 #[derive(Clone, Debug, Serialize)]
-pub struct Holders {
+pub struct FreeMemoryHolders {
     /// When the pages were looked at, in nanoseconds since the start.
     pub at_nanos: u64,
     /// Free blocks in used pages then, in bytes: a count.
@@ -33,14 +33,14 @@ pub struct Holders {
     /// The free blocks in those.
     pub sparse_free: u64,
     /// The lines whose survivors hold most of the free blocks, largest first.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<FreeMemoryHolder>,
 }
 
 /// A line whose survivors hold free blocks.
 #[derive(Clone, Debug, Serialize)]
-pub struct Holder {
+pub struct FreeMemoryHolder {
     /// The innermost line of the program's own code.
-    pub place: Place,
+    pub place: LeakPlace,
     /// Free blocks that its survivors hold, in bytes.
     pub free: Estimate,
     /// The survivors themselves, in bytes.
@@ -65,8 +65,12 @@ type Sums = BTreeMap<(NodeId, u32), Sum>;
 /// The survivors of each stack.
 type Survivors = HashMap<NodeId, Vec<SampleId>, RandomState>;
 
-pub(super) fn of(profile: &Profile, moment: &Observed<'_>, most: usize) -> Option<Holders> {
-    let mut holders: Option<Holders> = None;
+pub(super) fn of(
+    profile: &Profile,
+    moment: &Observed<'_>,
+    most: usize,
+) -> Option<FreeMemoryHolders> {
+    let mut holders: Option<FreeMemoryHolders> = None;
     let mut sums = Sums::default();
     let mut survivors = Survivors::default();
     let mut free: BTreeMap<u32, f64> = BTreeMap::new();
@@ -74,7 +78,7 @@ pub(super) fn of(profile: &Profile, moment: &Observed<'_>, most: usize) -> Optio
         let Some(surveyed) = surveyed(profile, one) else {
             continue;
         };
-        let all = holders.get_or_insert_with(|| Holders {
+        let all = holders.get_or_insert_with(|| FreeMemoryHolders {
             at_nanos: surveyed.time.0,
             free: 0,
             sparse_pages: 0,
@@ -168,7 +172,7 @@ fn ranked(
     free: &BTreeMap<u32, f64>,
     most: usize,
     survivors: &Survivors,
-) -> Vec<Holder> {
+) -> Vec<FreeMemoryHolder> {
     let frames = Frames::of(profile);
     let line_of = |stack: NodeId| {
         (stack != NodeId::ROOT).then(|| {
@@ -197,11 +201,11 @@ fn ranked(
     }
     let estimator = Estimator::new(profile, &all);
     let most_free: f64 = free.values().sum();
-    let mut holders: Vec<(Line, Holder)> = holders
+    let mut holders: Vec<(Line, FreeMemoryHolder)> = holders
         .into_iter()
         .map(|(line, sum)| {
             let held = estimator.of_bytes(&sum.held);
-            let holder = Holder {
+            let holder = FreeMemoryHolder {
                 place: place(profile, line),
                 free: Estimate {
                     high: held.high.min(most_free),
@@ -216,12 +220,12 @@ fn ranked(
         .collect();
     holders.sort_by(|(_, one), (_, other)| {
         let bytes = other.free.estimate.total_cmp(&one.free.estimate);
-        let names = |of: &Holder| (of.place.file.clone(), of.place.line);
+        let names = |of: &FreeMemoryHolder| (of.place.file.clone(), of.place.line);
         bytes.then_with(|| names(one).cmp(&names(other)))
     });
     holders.truncate(most);
     let keepers = Keepers::of(profile);
-    let with_keeper = |(line, mut holder): (Line, Holder)| {
+    let with_keeper = |(line, mut holder): (Line, FreeMemoryHolder)| {
         let own = survivors
             .iter()
             .filter(|&(&stack, _)| line_of(stack) == line);
@@ -251,15 +255,15 @@ fn share(line: &Moments, all: &Moments, free: f64) -> Moments {
     }
 }
 
-fn place(profile: &Profile, line: Line) -> Place {
+fn place(profile: &Profile, line: Line) -> LeakPlace {
     let function = line.and_then(|(function, _)| profile.functions.get(function as usize));
     match (function, line) {
-        (Some(function), Some((_, line))) => Place {
+        (Some(function), Some((_, line))) => LeakPlace {
             function: function.name.clone(),
             file: function.file.clone(),
             line,
         },
-        _ => Place {
+        _ => LeakPlace {
             function: NO_STACK.to_owned(),
             file: String::new(),
             line: 0,

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// What a row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Key {
+pub enum MemoryKey {
     /// Live objects in the heap's blocks, of the sizes that were asked for. PyPy: old objects in arenas.
     Objects,
     /// What those blocks have more.
@@ -49,7 +49,7 @@ pub enum Key {
     Unknown,
 }
 
-impl Key {
+impl MemoryKey {
     /// All keys, in the order of the table.
     pub const ALL: [Self; 20] = [
         Self::Objects,

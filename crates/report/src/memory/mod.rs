@@ -28,8 +28,8 @@ use serde::Serialize;
 use crate::estimate::{Estimate, Estimator};
 use crate::selection::{self, At};
 use accounting::Rows;
-pub use holders::{Holder, Holders};
-pub use key::Key;
+pub use holders::{FreeMemoryHolder, FreeMemoryHolders};
+pub use key::MemoryKey;
 
 /// The version of the JSON; docs/memory.md describes it.
 const VERSION: u32 = 1;
@@ -40,7 +40,7 @@ const ALWAYS: Range<Nanos> = Nanos(0)..Nanos(u64::MAX);
 
 /// What the resident set was made of. The field names are those of the JSON.
 #[derive(Clone, Debug, Serialize)]
-pub struct Memory {
+pub struct MemoryReport {
     version: u32,
     /// `peak`, `end` or `time`: what was asked for.
     at: &'static str,
@@ -56,10 +56,10 @@ pub struct Memory {
     /// The processes whose memory is added up.
     pub processes: usize,
     /// Rows that are not empty, in the order of the table.
-    pub rows: Vec<Row>,
+    pub rows: Vec<MemoryRow>,
     /// Who holds the free blocks of used pages; missing if that was not recorded, or on PyPy.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub holders: Option<Holders>,
+    pub holders: Option<FreeMemoryHolders>,
     /// What is not known, in sentences.
     pub notes: Vec<String>,
     /// Whether it was read at another moment than was asked for, by so much that a note says it.
@@ -69,14 +69,14 @@ pub struct Memory {
 
 /// One row.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct MemoryRow {
     /// What it is.
-    pub key: Key,
+    pub key: MemoryKey,
     /// Its name in the table.
     pub name: &'static str,
     /// The group of rows that it belongs to.
     pub group: &'static str,
-    /// The bytes. They may be below zero for [`Key::NotResident`].
+    /// The bytes. They may be below zero for [`MemoryKey::NotResident`].
     pub bytes: Estimate,
     /// Whether they are counted, or estimated from samples.
     pub counted: bool,
@@ -107,7 +107,7 @@ pub enum MemoryError {
     },
 }
 
-impl Memory {
+impl MemoryReport {
     /// What the resident set was made of at a moment: at the composition nearest to it.
     ///
     /// # Errors
@@ -214,14 +214,16 @@ impl Memory {
 
     /// The row of a key; `None` if it is empty.
     #[must_use]
-    pub fn row(&self, key: Key) -> Option<&Row> {
+    pub fn row(&self, key: MemoryKey) -> Option<&MemoryRow> {
         self.rows.iter().find(|row| row.key == key)
     }
 
     /// The part of the resident set that is unknown, from 0 to 1.
     #[must_use]
     pub fn unknown(&self) -> f64 {
-        let unknown = self.row(Key::Unknown).map_or(0.0, |row| row.bytes.estimate);
+        let unknown = self
+            .row(MemoryKey::Unknown)
+            .map_or(0.0, |row| row.bytes.estimate);
         unknown / (self.rss as f64).max(1.0)
     }
 }

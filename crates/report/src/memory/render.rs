@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Key, Memory, Row};
+use super::{MemoryKey, MemoryReport, MemoryRow};
 use crate::columns::wrap;
 use crate::leaks::name;
 use crate::text::{self, Cut};
@@ -22,7 +22,7 @@ const SHOWN: usize = 5;
 /// Columns for the name of a holder beside its figures, at least.
 const SHORTEST_NAME: usize = 20;
 
-impl Memory {
+impl MemoryReport {
     /// The report as a table for a terminal of this width.
     #[must_use]
     pub fn render(&self, width: usize) -> String {
@@ -61,7 +61,7 @@ impl Memory {
                 // A row below zero may be larger than all others of its group.
                 line(&mut out, group, sum.max(0.0), whole, "");
             }
-            if row.key.group() != row.key.name() && row.key != Key::Agent {
+            if row.key.group() != row.key.name() && row.key != MemoryKey::Agent {
                 let name = format!("  {}", row.key.name());
                 let interval = if intervals {
                     interval(row)
@@ -179,7 +179,7 @@ fn percent(share: f64) -> String {
 }
 
 /// The interval of an estimate; nothing for a count.
-fn interval(row: &Row) -> String {
+fn interval(row: &MemoryRow) -> String {
     let bytes = &row.bytes;
     if row.counted || bytes.low >= bytes.high {
         return String::new();

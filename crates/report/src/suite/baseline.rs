@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Row, Suite};
+use super::{Suite, TestRow};
 use crate::estimate::{Estimate, Moments};
 use crate::statistics::difference::{Side, compare};
 use crate::statistics::discovery::{Test, adjust};
@@ -91,7 +91,7 @@ struct Earlier {
 
 /// A figure of a test that has grown.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Growth {
+pub struct TestGrowth {
     /// The test.
     pub name: String,
     /// `allocated` or `peak`.
@@ -108,7 +108,7 @@ pub struct Growth {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Changes {
     /// What has grown, in the order of the run.
-    pub grown: Vec<Growth>,
+    pub grown: Vec<TestGrowth>,
     /// Tests that both runs have.
     pub compared: usize,
     /// Tests that the earlier run lacks.
@@ -126,7 +126,7 @@ impl Suite {
             .map(|row| (row.name.as_str(), row))
             .collect();
         let mut changes = Changes::default();
-        let mut found: Vec<(Growth, Test)> = Vec::new();
+        let mut found: Vec<(TestGrowth, Test)> = Vec::new();
         for row in self.rows.iter().filter(|row| row.owner.scope.is_none()) {
             let Some(old) = earlier.get(row.owner.name.as_str()) else {
                 changes.new += 1;
@@ -147,13 +147,18 @@ impl Suite {
         let (rates, _) = adjust(&tests, RATE);
         let grown = found.into_iter().zip(rates).filter(|&(_, q)| q <= RATE);
         changes.grown = grown
-            .map(|((growth, _), q)| Growth { q, ..growth })
+            .map(|((growth, _), q)| TestGrowth { q, ..growth })
             .collect();
         changes
     }
 }
 
-fn compared(row: &Row, figure: &'static str, old: &Evidence, new: &Evidence) -> (Growth, Test) {
+fn compared(
+    row: &TestRow,
+    figure: &'static str,
+    old: &Evidence,
+    new: &Evidence,
+) -> (TestGrowth, Test) {
     let tolerated = Evidence {
         estimate: old.estimate + SMALLEST.max(old.estimate * TOLERANCE),
         seen: old.seen + SMALLEST.max(old.estimate * TOLERANCE),
@@ -161,7 +166,7 @@ fn compared(row: &Row, figure: &'static str, old: &Evidence, new: &Evidence) -> 
     };
     let found = compare(&tolerated.side(), &new.side(), None);
     let is_more = new.estimate > tolerated.estimate;
-    let growth = Growth {
+    let growth = TestGrowth {
         name: row.owner.name.clone(),
         figure,
         old: compare(&old.side(), &new.side(), None).old,

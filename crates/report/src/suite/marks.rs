@@ -14,7 +14,7 @@ pub struct Marks {
     /// Whatever has a row of its own.
     pub owners: Vec<Owner>,
     /// The profiles, in the order in which they began.
-    pub recordings: Vec<Recording>,
+    pub recordings: Vec<RecordedProfile>,
     /// Tests that were recorded by themselves, with every allocation.
     #[serde(default)]
     pub measured: Vec<Measured>,
@@ -49,7 +49,7 @@ pub struct Owner {
 
 /// One profile of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Recording {
+pub struct RecordedProfile {
     /// The profile's file, in the folder of this file.
     pub profile: String,
     /// The reading of `CLOCK_MONOTONIC` in nanoseconds at which the times of the profile begin.
@@ -69,7 +69,7 @@ pub(super) struct Turns {
 
 impl Turns {
     /// Those of a recording. An owner that is not among so many `owners` is none.
-    pub(super) fn of(recording: &Recording, owners: usize) -> Self {
+    pub(super) fn of(recording: &RecordedProfile, owners: usize) -> Self {
         let turns = recording.switches.iter().map(|&(time, owner)| {
             let owner = usize::try_from(owner).ok().filter(|&at| at < owners);
             (Nanos(time.saturating_sub(recording.clock)), owner)

@@ -26,10 +26,10 @@ use crate::leaks::Frames;
 use crate::periods;
 use crate::selection::lifetimes_are_known;
 
-pub use baseline::{Baseline, Changes, Evidence, Evidences, Growth};
+pub use baseline::{Baseline, Changes, Evidence, Evidences, TestGrowth};
 pub use exact::{Conditions, Exact, OfStack, TestFunction};
 use marks::Turns;
-pub use marks::{Marks, Measured, Owner, Recording, VERSION};
+pub use marks::{Marks, Measured, Owner, RecordedProfile, VERSION};
 
 /// Of so many owners that leave most, the holders are looked for.
 const MOST_HELD: usize = 50;
@@ -47,7 +47,7 @@ pub struct Origin {
 
 /// The figures of a test or a fixture.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct TestRow {
     /// Whose figures they are.
     #[serde(flatten)]
     pub owner: Owner,
@@ -81,7 +81,7 @@ pub struct Row {
 #[derive(Clone, Debug, Serialize)]
 pub struct Suite {
     /// Tests and shared fixtures, in the order of the run.
-    pub rows: Vec<Row>,
+    pub rows: Vec<TestRow>,
     /// What was allocated while no test and no shared fixture was at work: imports, the search for tests, the report.
     pub outside: Estimate,
     /// Bytes that the run allocated.
@@ -140,7 +140,7 @@ impl Builder {
     }
 
     /// Adds a recording and its profile.
-    pub fn add(&mut self, recording: &Recording, profile: &Profile) {
+    pub fn add(&mut self, recording: &RecordedProfile, profile: &Profile) {
         let turns = Turns::of(recording, self.owners.len());
         let samples = &profile.samples;
         let shapes = Totals::of_shapes(profile);
@@ -262,7 +262,7 @@ impl Builder {
     pub fn finish(self) -> Suite {
         let mut all = self.outside.clone();
         let rows = self.owners.into_iter().zip(self.sums);
-        let rows: Vec<Row> = rows
+        let rows: Vec<TestRow> = rows
             .map(|(owner, sums)| {
                 all.all.add(&sums.all);
                 all.heaviest = all.heaviest.max(sums.heaviest);
@@ -299,7 +299,7 @@ impl Sums {
         }
     }
 
-    fn row(mut self, owner: Owner) -> Row {
+    fn row(mut self, owner: Owner) -> TestRow {
         // Of what its fixtures allocated before, no sample was taken: next to what is known of the test, that is nothing.
         self.is_sampled &= !(self.is_measured && self.all.samples == 0);
         let left = self
@@ -327,7 +327,7 @@ impl Sums {
             }
             false => Estimate::exact(self.all.allocations.estimate),
         };
-        Row {
+        TestRow {
             owner,
             duration_nanos: self.duration,
             samples: self.all.samples,

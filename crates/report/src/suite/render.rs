@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Changes, Row, Suite};
+use super::{Changes, Suite, TestRow};
 use crate::columns::{Column, Label, place, table, wrap};
 use crate::estimate::Estimate;
 use crate::text::{self, NARROWEST};
@@ -57,10 +57,10 @@ impl Suite {
         width: usize,
         most: usize,
         title: &str,
-        figure: impl Fn(&Row) -> Option<Estimate>,
+        figure: impl Fn(&TestRow) -> Option<Estimate>,
     ) {
-        let of = |row: &Row| figure(row).map_or(0.0, |figure| figure.estimate);
-        let mut rows: Vec<&Row> = self.rows.iter().filter(|row| of(row) > 0.0).collect();
+        let of = |row: &TestRow| figure(row).map_or(0.0, |figure| figure.estimate);
+        let mut rows: Vec<&TestRow> = self.rows.iter().filter(|row| of(row) > 0.0).collect();
         // The sort is stable: rows with the same figure stay in the order of the run.
         rows.sort_by(|one, other| of(other).total_cmp(&of(one)));
         let left_out = if most == 0 {
@@ -75,20 +75,21 @@ impl Suite {
         text.push('\n');
         wrap(text, title, width);
         let is_of_left = rows.iter().any(|row| row.left_by.is_some()) && title.starts_with("Left");
-        let cells = |figure: &dyn Fn(&Row) -> String| rows.iter().map(|row| figure(row)).collect();
+        let cells =
+            |figure: &dyn Fn(&TestRow) -> String| rows.iter().map(|row| figure(row)).collect();
         let mut columns = vec![Column::new(
             "bytes",
             None,
             cells(&|row| figure(row).map_or_else(String::new, |of| show(&of, row.exact))),
         )];
         if is_of_left {
-            let by = |row: &Row| {
+            let by = |row: &TestRow| {
                 let by = row.left_by.as_ref();
                 by.map_or_else(String::new, |by| text::clean(&place(&by.file, by.line, 1)))
             };
             columns.push(Column::new("allocated by", Some(1), cells(&by)));
         } else {
-            let time = |row: &Row| text::duration(row.duration_nanos);
+            let time = |row: &TestRow| text::duration(row.duration_nanos);
             columns.push(Column::new("time", Some(1), cells(&time)));
         }
         table(text, width, columns, "test", |row| {
@@ -111,7 +112,7 @@ impl Suite {
 }
 
 /// A test's id; a fixture with its scope.
-fn name(row: &Row) -> Cow<'_, str> {
+fn name(row: &TestRow) -> Cow<'_, str> {
     match &row.owner.scope {
         None => Cow::Borrowed(&row.owner.name),
         Some(scope) => Cow::Owned(format!("fixture {} ({scope})", row.owner.name)),
@@ -147,7 +148,8 @@ impl Changes {
             &format!("Grown since the baseline: {compared} compared{new}"),
             width,
         );
-        let cells = |cell: &dyn Fn(&super::Growth) -> String| self.grown.iter().map(cell).collect();
+        let cells =
+            |cell: &dyn Fn(&super::TestGrowth) -> String| self.grown.iter().map(cell).collect();
         let range = |of: &Estimate| show(of, of.low >= of.high);
         let columns = vec![
             Column::new("was", None, cells(&|of| range(&of.old))),

@@ -9,7 +9,7 @@ mod time;
 
 pub use nthbyte_profile::NO_LABEL;
 pub use processes::ProcessSummary;
-pub use rows::{Row, RowBytes, Sort};
+pub use rows::{RowBytes, Sort, SummaryRow};
 pub use time::{RowTime, TimeSummary, Unit};
 
 use std::cell::RefCell;
@@ -173,7 +173,7 @@ pub struct Summary {
     pub unlisted_allocations: Estimate,
     /// The rows, largest own bytes first. Without any, JSON has no such field: see [`Summary::with_rows`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub rows: Vec<Row<RowBytes>>,
+    pub rows: Vec<SummaryRow<RowBytes>>,
     /// Number of rows that [`Summary::truncate`] removed.
     pub rows_left_out: usize,
     /// Own bytes of these rows together.
@@ -207,7 +207,7 @@ pub struct Json<'a> {
     rows: OneByOne<'a>,
 }
 
-struct OneByOne<'a>(RefCell<&'a mut dyn Iterator<Item = Row<RowBytes>>>);
+struct OneByOne<'a>(RefCell<&'a mut dyn Iterator<Item = SummaryRow<RowBytes>>>);
 
 impl Serialize for OneByOne<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -303,7 +303,7 @@ impl Summary {
         by: By,
         selection: Selected,
         (sort, most): (Sort, usize),
-        use_it: impl FnOnce(Self, &mut dyn Iterator<Item = Row<RowBytes>>) -> R,
+        use_it: impl FnOnce(Self, &mut dyn Iterator<Item = SummaryRow<RowBytes>>) -> R,
     ) -> R {
         let mut aggregate = Aggregate::of(profile, selection.moment());
         let estimator = &aggregate.estimator.clone();

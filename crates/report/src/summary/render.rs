@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use nthbyte_profile::meta::{Distances, Method};
 
-use super::{By, Row, RowBytes, RowTime, Summary};
+use super::{By, RowBytes, RowTime, Summary, SummaryRow};
 use crate::columns::{Column, wrap};
 use crate::estimate::{Estimate, Totals};
 use crate::fold::IMPORT;
@@ -21,7 +21,7 @@ pub trait Summarized: Quantity {
     type Figures;
 
     /// The rows.
-    fn rows(summary: &Summary) -> &[Row<Self::Figures>];
+    fn rows(summary: &Summary) -> &[SummaryRow<Self::Figures>];
 
     /// What is said above the table, after what was run.
     fn head(summary: &Summary) -> Vec<String>;
@@ -37,7 +37,7 @@ pub trait Summarized: Quantity {
 impl Summarized for Bytes {
     type Figures = RowBytes;
 
-    fn rows(summary: &Summary) -> &[Row<RowBytes>] {
+    fn rows(summary: &Summary) -> &[SummaryRow<RowBytes>] {
         &summary.rows
     }
 
@@ -71,7 +71,7 @@ impl Summarized for Bytes {
 impl Summarized for Time {
     type Figures = RowTime;
 
-    fn rows(summary: &Summary) -> &[Row<RowTime>] {
+    fn rows(summary: &Summary) -> &[SummaryRow<RowTime>] {
         &summary.time.rows
     }
 

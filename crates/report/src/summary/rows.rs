@@ -18,7 +18,7 @@ use crate::inclusive::{self, ByKey, ByStack, KeyTotals, Sparse, Sum};
 
 /// One row of a summary, with figures of bytes or of time.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row<F> {
+pub struct SummaryRow<F> {
     /// Function, file or type.
     pub name: String,
     /// Source file; empty if there is none.
@@ -32,7 +32,7 @@ pub struct Row<F> {
     pub figures: F,
 }
 
-impl<F> Row<F> {
+impl<F> SummaryRow<F> {
     /// Its place among rows of one size.
     pub(super) fn label(&self) -> (&str, &str, u32) {
         (&self.name, &self.file, self.line)
@@ -178,7 +178,7 @@ impl<'a> Ordered<'a> {
         &self,
         aggregate: &Aggregate,
         alive_is_known: bool,
-    ) -> impl Iterator<Item = Row<RowBytes>> {
+    ) -> impl Iterator<Item = SummaryRow<RowBytes>> {
         self.shown.iter().filter_map(move |&(_, row)| {
             let row = row as usize;
             let totals = self.table.totals(row)?;
@@ -202,7 +202,7 @@ fn make(
     KeyTotals { own, total }: KeyTotals<ByLifetime>,
     aggregate: &Aggregate,
     alive_is_known: bool,
-) -> Row<RowBytes> {
+) -> SummaryRow<RowBytes> {
     let whole = aggregate.all.all.bytes.estimate;
     let (estimator, of_alive) = (&aggregate.estimator, &aggregate.of_alive);
     let figures = RowBytes {
@@ -223,7 +223,7 @@ fn make(
         process: number,
         own,
     };
-    Row {
+    SummaryRow {
         name: name.into_owned(),
         file: file.to_owned(),
         line,
@@ -233,8 +233,8 @@ fn make(
 }
 
 /// Sorts rows, largest first.
-pub(super) fn sort(rows: &mut [Row<RowBytes>], sort: Sort) {
-    let sizes = |Row { figures, .. }: &Row<RowBytes>| {
+pub(super) fn sort(rows: &mut [SummaryRow<RowBytes>], sort: Sort) {
+    let sizes = |SummaryRow { figures, .. }: &SummaryRow<RowBytes>| {
         let first = match sort {
             Sort::Own => figures.self_bytes.estimate,
             Sort::Total => figures.total_bytes.estimate,

@@ -1,7 +1,7 @@
 //! The tables of a summary for a terminal.
 
 use super::render::Summarized;
-use super::{By, Row, RowBytes, RowTime, Sort, Summary};
+use super::{By, RowBytes, RowTime, Sort, Summary, SummaryRow};
 use crate::columns::{self, Column, Label, Named};
 use crate::estimate::Estimate;
 use crate::text;
@@ -60,12 +60,12 @@ impl Summary {
 
     /// The columns of the table. Those that are not always shown have a rank; see [`Column`].
     pub(super) fn columns_of_bytes(&self, wide: bool) -> Vec<Column> {
-        let bytes = |heading, rank, figure: &dyn Fn(&Row<RowBytes>) -> Estimate| {
+        let bytes = |heading, rank, figure: &dyn Fn(&SummaryRow<RowBytes>) -> Estimate| {
             let rows = self.rows.iter();
             let cells = rows.map(|row| self.show(&figure(row), wide)).collect();
             Column::new(heading, rank, cells)
         };
-        let other = |heading, rank, figure: &dyn Fn(&Row<RowBytes>) -> String| {
+        let other = |heading, rank, figure: &dyn Fn(&SummaryRow<RowBytes>) -> String| {
             Column::new(heading, rank, self.rows.iter().map(figure).collect())
         };
         let is_of_processes = self.by == By::Process;
@@ -86,7 +86,7 @@ impl Summary {
             survived = Some(if is_of_processes { 6 } else { 3 });
         }
         if is_of_processes {
-            let process = |row: &Row<RowBytes>| self.of_process(row);
+            let process = |row: &SummaryRow<RowBytes>| self.of_process(row);
             columns.push(other("peak RSS", Some(3), &|row| process(row).0));
             columns.push(other("ran", Some(2), &|row| process(row).1));
         }
@@ -120,7 +120,7 @@ impl Summary {
     }
 
     /// The largest resident set of a process, and when and how long it ran.
-    fn of_process(&self, row: &Row<RowBytes>) -> (String, String) {
+    fn of_process(&self, row: &SummaryRow<RowBytes>) -> (String, String) {
         let Some(process) = self.processes.get(row.figures.process) else {
             return Default::default();
         };
@@ -136,7 +136,7 @@ impl Summary {
     /// The same of time samples.
     pub(super) fn columns_of_time(&self, wide: bool) -> Vec<Column> {
         let clock = self.time.clock();
-        let column = |heading, rank, figure: &dyn Fn(&Row<RowTime>) -> String| {
+        let column = |heading, rank, figure: &dyn Fn(&SummaryRow<RowTime>) -> String| {
             Column::new(heading, rank, self.time.rows.iter().map(figure).collect())
         };
         vec![
@@ -151,7 +151,7 @@ impl Summary {
         ]
     }
 
-    fn label<'a, F>(&self, row: &'a Row<F>) -> Label<'a> {
+    fn label<'a, F>(&self, row: &'a SummaryRow<F>) -> Label<'a> {
         let (name, file, line) = row.label();
         let place = Named {
             name,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::By;
 use super::labels::OfLabels;
-use super::rows::{ByFrame, OfProcesses, Row, Table};
+use super::rows::{ByFrame, OfProcesses, SummaryRow, Table};
 use crate::estimate::Estimate;
 use crate::time::{self, Time, TimeTotals};
 
@@ -27,7 +27,7 @@ pub struct TimeSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gil_held: Option<f64>,
     /// The rows, largest own time first.
-    pub rows: Vec<Row<RowTime>>,
+    pub rows: Vec<SummaryRow<RowTime>>,
     /// Number of rows that [`Summary::truncate`](super::Summary::truncate) removed.
     pub rows_left_out: usize,
     #[serde(skip)]
@@ -103,7 +103,7 @@ fn gil_held(profile: &Profile) -> Option<f64> {
     (!known.is_empty()).then(|| held as f64 / known.len() as f64)
 }
 
-fn rows(profile: &Profile, clock: &Time, by: By) -> Vec<Row<RowTime>> {
+fn rows(profile: &Profile, clock: &Time, by: By) -> Vec<SummaryRow<RowTime>> {
     let table: Box<dyn Table<TimeTotals> + '_> = match by {
         By::Process => Box::new(OfProcesses {
             profile,
@@ -121,7 +121,7 @@ fn rows(profile: &Profile, clock: &Time, by: By) -> Vec<Row<RowTime>> {
             total_time: clock.time(totals.total.time),
             share: clock.share(totals.own.time),
         };
-        Some(Row {
+        Some(SummaryRow {
             name: name.into_owned(),
             file: file.to_owned(),
             line,
@@ -129,9 +129,9 @@ fn rows(profile: &Profile, clock: &Time, by: By) -> Vec<Row<RowTime>> {
             figures,
         })
     };
-    let mut rows: Vec<Row<RowTime>> = (0..table.len()).filter_map(row).collect();
+    let mut rows: Vec<SummaryRow<RowTime>> = (0..table.len()).filter_map(row).collect();
     rows.sort_by(|one, other| {
-        let size = |row: &Row<RowTime>| (row.samples, row.figures.total_samples);
+        let size = |row: &SummaryRow<RowTime>| (row.samples, row.figures.total_samples);
         let largest_first = size(other).cmp(&size(one));
         largest_first.then_with(|| one.label().cmp(&other.label()))
     });

@@ -40,7 +40,7 @@ const CHUNK: usize = 1 << 16;
 
 /// The interpreter's library as it is mapped into this process.
 #[derive(Clone, Debug)]
-pub struct Library {
+pub struct MappedLibrary {
     base: usize,
     /// Executable memory.
     pub text: Range<usize>,
@@ -62,10 +62,10 @@ pub struct Library {
 
 struct Wanted {
     address: usize,
-    found: Option<Library>,
+    found: Option<MappedLibrary>,
 }
 
-impl Library {
+impl MappedLibrary {
     /// The library of the running interpreter; `None` if the interpreter is not PyPy.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
@@ -239,7 +239,7 @@ unsafe extern "C" fn look(
         .and_then(|header| {
             static_thread_local(info.dlpi_tls_data as usize, header.p_memsz as usize)
         });
-    wanted.found = Some(Library {
+    wanted.found = Some(MappedLibrary {
         base,
         text,
         data,

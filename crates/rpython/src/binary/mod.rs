@@ -57,7 +57,7 @@ pub use architecture::thread_pointer::thread_pointer;
 pub use function_table::FunctionTable;
 pub use imports::Redirect;
 pub use incminimark::{Collector, LARGE_OBJECT, MAJOR_STATES};
-pub use library::Library;
+pub use library::MappedLibrary;
 pub use memory_map::MemoryMap;
 
 /// Whether the collector can be hooked on this processor at all.
@@ -68,7 +68,7 @@ impl Collector {
     ///
     /// # Errors
     /// One clause that names the expectation that failed.
-    pub fn find(library: &Library) -> Result<Self, String> {
+    pub fn find(library: &MappedLibrary) -> Result<Self, String> {
         static FOUND: OnceLock<Collector> = OnceLock::new();
         if let Some(&known) = FOUND.get() {
             return Ok(known);
@@ -83,7 +83,7 @@ impl Collector {
     ///
     /// # Errors
     /// As for [`Self::find`].
-    pub fn find_in_program(program: &Library) -> Result<Self, String> {
+    pub fn find_in_program(program: &MappedLibrary) -> Result<Self, String> {
         let (code, text) = (program.code(), program.text.start);
         architecture::search::search(code, text, &program.data)
             .or_else(|_| architecture::few_sites::search(code, text, &program.data))

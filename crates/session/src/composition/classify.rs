@@ -11,7 +11,7 @@ use nthbyte_host::memory::page_size;
 use nthbyte_host::process::for_each_segment;
 use nthbyte_profile::{Composition, Part};
 
-use super::mappings::{Backing, Mapping};
+use super::mappings::{Backing, MappingSizes};
 use super::resident::resident;
 
 /// glibc's heaps besides the break lie at multiples of this (`HEAP_MAX_SIZE`), and end there.
@@ -22,7 +22,7 @@ const LARGEST_GUARD: usize = 64 << 10;
 const MOST_ASKED: usize = 1 << 30;
 
 /// What is known of addresses.
-pub(super) struct Known<'a> {
+pub(super) struct KnownAddresses<'a> {
     /// The arenas of the host's heap, in the order of addresses.
     pub(super) arenas: Vec<Range<usize>>,
     /// Memory of the agent, in the order of addresses.
@@ -32,7 +32,11 @@ pub(super) struct Known<'a> {
 }
 
 /// Adds the mappings to a composition.
-pub(super) fn classify(mappings: &[Mapping], known: &Known<'_>, into: &mut Composition) {
+pub(super) fn classify(
+    mappings: &[MappingSizes],
+    known: &KnownAddresses<'_>,
+    into: &mut Composition,
+) {
     let mut images = Vec::new();
     for_each_segment(&mut |segment| {
         if segment.is_writable {
@@ -41,7 +45,7 @@ pub(super) fn classify(mappings: &[Mapping], known: &Known<'_>, into: &mut Compo
     });
     images.sort_unstable_by_key(|(pages, _)| pages.start);
     let mut asked = Asked::default();
-    let mut previous: Option<&Mapping> = None;
+    let mut previous: Option<&MappingSizes> = None;
     for (at, mapping) in mappings.iter().enumerate() {
         into.add(Part::Resident, mapping.resident);
         into.add(Part::Swapped, mapping.swapped);
@@ -81,7 +85,7 @@ pub(super) fn classify(mappings: &[Mapping], known: &Known<'_>, into: &mut Compo
 
 /// Whether an anonymous mapping is the stack of a thread: glibc puts an inaccessible page before it. Stacks of ended
 /// threads that it keeps are counted too.
-fn is_stack(previous: Option<&Mapping>, mapping: &Mapping) -> bool {
+fn is_stack(previous: Option<&MappingSizes>, mapping: &MappingSizes) -> bool {
     mapping.is_writable
         && !mapping.start.is_multiple_of(LIBRARY_HEAP)
         && previous.is_some_and(|before| {
@@ -94,7 +98,7 @@ fn is_stack(previous: Option<&Mapping>, mapping: &Mapping) -> bool {
 }
 
 /// Whether an anonymous mapping is one of glibc's heaps: what it has not used yet follows as an inaccessible mapping.
-fn is_library_heap(mapping: &Mapping, next: Option<&Mapping>) -> bool {
+fn is_library_heap(mapping: &MappingSizes, next: Option<&MappingSizes>) -> bool {
     let end = mapping.start + LIBRARY_HEAP;
     mapping.start.is_multiple_of(LIBRARY_HEAP)
         && mapping.is_writable
@@ -107,9 +111,9 @@ fn is_library_heap(mapping: &Mapping, next: Option<&Mapping>) -> bool {
 }
 
 fn anonymous(
-    mapping: &Mapping,
-    next: Option<&Mapping>,
-    known: &Known<'_>,
+    mapping: &MappingSizes,
+    next: Option<&MappingSizes>,
+    known: &KnownAddresses<'_>,
     asked: &mut Asked,
     into: &mut Composition,
 ) {
@@ -200,7 +204,7 @@ struct Asked {
 
 impl Asked {
     /// The resident bytes of a part of a mapping.
-    fn resident(&mut self, part: &Range<usize>, mapping: &Mapping) -> u64 {
+    fn resident(&mut self, part: &Range<usize>, mapping: &MappingSizes) -> u64 {
         if part.len() >= mapping.size() {
             return mapping.resident;
         }
@@ -218,8 +222,8 @@ mod tests {
     use nthbyte_host::memory::SMALLEST_PAGE as PAGE;
     use nthbyte_profile::event::Nanos;
 
-    fn mapping(start: usize, size: usize, resident: usize) -> Mapping {
-        Mapping {
+    fn mapping(start: usize, size: usize, resident: usize) -> MappingSizes {
+        MappingSizes {
             start,
             end: start + size,
             backing: Backing::Anonymous,
@@ -243,8 +247,8 @@ mod tests {
         assert_eq!(outside(&[], page(2..4)), [page(2..4)]);
     }
 
-    fn closed(start: usize, size: usize) -> Mapping {
-        Mapping {
+    fn closed(start: usize, size: usize) -> MappingSizes {
+        MappingSizes {
             is_readable: false,
             is_writable: false,
             ..mapping(start, size, 0)
@@ -255,7 +259,7 @@ mod tests {
     /// Far from what a process has.
     const BASE: usize = 0x1000_0000_0000;
 
-    fn parts(mappings: &[Mapping], known: &Known<'_>) -> Composition {
+    fn parts(mappings: &[MappingSizes], known: &KnownAddresses<'_>) -> Composition {
         let mut into = Composition::at(Nanos(0));
         classify(mappings, known, &mut into);
         into
@@ -263,12 +267,12 @@ mod tests {
 
     #[test]
     fn the_parts_add_up_and_are_told_by_their_layout() {
-        let file = |backing, resident, anonymous| Mapping {
+        let file = |backing, resident, anonymous| MappingSizes {
             backing,
             anonymous: anonymous as u64,
             ..mapping(0x1000, 0x1000, resident)
         };
-        let code = Mapping {
+        let code = MappingSizes {
             is_executable: true,
             ..mapping(BASE + 500 * MIB, MIB, 6)
         };
@@ -289,7 +293,7 @@ mod tests {
             code,
         ];
         let earlier = BASE + 300 * MIB..BASE + 301 * MIB;
-        let known = Known {
+        let known = KnownAddresses {
             arenas: std::iter::once(BASE + 64 * MIB..BASE + 68 * MIB).collect(),
             own: Vec::new(),
             earlier: std::slice::from_ref(&earlier),
@@ -325,7 +329,7 @@ mod tests {
         memory[..touched].fill(1);
         std::hint::black_box(&memory);
         let part = start..start + 4 * MIB;
-        let known = Known {
+        let known = KnownAddresses {
             arenas: Vec::new(),
             own: vec![part.clone()],
             earlier: &[],

@@ -51,7 +51,7 @@ impl Backing {
 
 /// One mapping. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mapping {
+pub(super) struct MappingSizes {
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) backing: Backing,
@@ -64,7 +64,7 @@ pub(super) struct Mapping {
     pub(super) swapped: u64,
 }
 
-impl Mapping {
+impl MappingSizes {
     pub(super) const fn size(&self) -> usize {
         self.end - self.start
     }
@@ -90,7 +90,7 @@ impl Mapping {
 
 /// All mappings, in the order of their addresses. `None` if they cannot be read within `longest`, or within this processor
 /// time if the thread waits for a processor.
-pub(super) fn read(longest: Duration) -> Option<Vec<Mapping>> {
+pub(super) fn read(longest: Duration) -> Option<Vec<MappingSizes>> {
     let watch = Stopwatch::start();
     let goes_on = || {
         let elapsed = watch.elapsed();
@@ -100,7 +100,7 @@ pub(super) fn read(longest: Duration) -> Option<Vec<Mapping>> {
 }
 
 /// All mappings, with the sizes that the page tables have. `None` if these are not all that `/proc/self/smaps` says.
-fn read_page_tables(goes_on: impl Fn() -> bool) -> Option<Vec<Mapping>> {
+fn read_page_tables(goes_on: impl Fn() -> bool) -> Option<Vec<MappingSizes>> {
     let tables = PageTables::open()?;
     let mut mappings = read_addresses()?;
     // The kernel's own mapping, at the end of all addresses, has no pages here.
@@ -152,11 +152,11 @@ fn swaps() -> bool {
 }
 
 /// The addresses of the mappings, without their resident sizes: much faster.
-pub(super) fn read_addresses() -> Option<Vec<Mapping>> {
+pub(super) fn read_addresses() -> Option<Vec<MappingSizes>> {
     parse(File::open("/proc/self/maps").ok()?, || true)
 }
 
-fn parse(mut input: impl Read, goes_on: impl Fn() -> bool) -> Option<Vec<Mapping>> {
+fn parse(mut input: impl Read, goes_on: impl Fn() -> bool) -> Option<Vec<MappingSizes>> {
     let mut mappings = Vec::new();
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(READ + LINE).ok()?;
@@ -193,7 +193,7 @@ fn parse(mut input: impl Read, goes_on: impl Fn() -> bool) -> Option<Vec<Mapping
 }
 
 /// Reads one line. `None` if there is no memory for another mapping.
-fn line(line: &[u8], mappings: &mut Vec<Mapping>) -> Option<()> {
+fn line(line: &[u8], mappings: &mut Vec<MappingSizes>) -> Option<()> {
     // A field begins with a capital letter, an address with a digit or a small letter.
     if line.first().is_some_and(u8::is_ascii_uppercase) {
         if let Some(mapping) = mappings.last_mut() {
@@ -215,14 +215,14 @@ fn line(line: &[u8], mappings: &mut Vec<Mapping>) -> Option<()> {
 }
 
 /// The first line of a mapping.
-fn head(line: &[u8]) -> Option<Mapping> {
+fn head(line: &[u8]) -> Option<MappingSizes> {
     let MapsLine {
         range,
         rights,
         path,
         ..
     } = MapsLine::parse(line)?;
-    Some(Mapping {
+    Some(MappingSizes {
         start: range.start,
         end: range.end,
         backing: backing(path, rights[3] == b's'),
@@ -354,11 +354,12 @@ Rss:                  12 kB
             };
             let after = smaps();
             // The reads have mappings of their own, the same ones each time.
-            let is_other = |of: &Mapping| of.backing != Backing::Anonymous || of.size() > 1 << 20;
-            let is_same = |of: &Mapping| is_other(of) && after.contains(of);
-            let same: Vec<Mapping> = before.into_iter().filter(is_same).collect();
+            let is_other =
+                |of: &MappingSizes| of.backing != Backing::Anonymous || of.size() > 1 << 20;
+            let is_same = |of: &MappingSizes| is_other(of) && after.contains(of);
+            let same: Vec<MappingSizes> = before.into_iter().filter(is_same).collect();
             assert!(same.len() > 20);
-            let differs = |of: &Mapping| !tables.contains(of);
+            let differs = |of: &MappingSizes| !tables.contains(of);
             differing = same.into_iter().filter(differs).collect();
             if differing.is_empty() {
                 return;

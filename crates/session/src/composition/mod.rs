@@ -34,7 +34,7 @@ use nthbyte_profile::event::Nanos;
 use nthbyte_profile::{Composition, Part};
 
 use crate::keeper::Keeper;
-use classify::{Known, classify};
+use classify::{KnownAddresses, classify};
 use library_heap::{Asker, LibraryHeap};
 use looks::Looks;
 use stopwatch::{Budget, Stopwatch};
@@ -211,7 +211,7 @@ impl Composer {
         let mappings = mappings::read(LONGEST)?;
         // With the memory of the list.
         memory::own_memory(&mut |range| own.add(range));
-        let known = Known {
+        let known = KnownAddresses {
             arenas: arenas.in_order(),
             own: own.in_order(),
             earlier: self.earlier.as_deref().unwrap_or_default(),

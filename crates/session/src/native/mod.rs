@@ -22,8 +22,8 @@ mod sampled;
 
 pub use live::live;
 pub use nthbyte_host::preload::{
-    BusyCounter, Interface, Kind, LAZY, MOST_RANGES, NOT_INTERESTED, Observer, Request, SYMBOL,
-    Settings, VERSION, interface, load, unobserved,
+    BusyCounter, Interface, Kind, LAZY, MOST_RANGES, NOT_INTERESTED, NativeObserver,
+    NativeSettings, Request, SYMBOL, VERSION, interface, load, unobserved,
 };
 pub use observer::{connect, disconnect, is_available};
 pub use sampled::{

@@ -2,7 +2,9 @@
 
 use std::sync::OnceLock;
 
-use nthbyte_host::preload::{Kind, MOST_RANGES, Observer, Request, Settings, interface};
+use nthbyte_host::preload::{
+    Kind, MOST_RANGES, NativeObserver, NativeSettings, Request, interface,
+};
 use nthbyte_host::process::image;
 
 use crate::native::libraries;
@@ -38,11 +40,11 @@ pub fn connect(session: &Session, seed: u64, excluded: &[[usize; 2]]) -> bool {
     for (range, given) in ranges.iter_mut().zip(always.iter().chain(excluded)) {
         *range = *given;
     }
-    let settings = Settings {
+    let settings = NativeSettings {
         period,
         seed,
         excluded: ranges,
-        observer: Observer {
+        observer: NativeObserver {
             sampled,
             freed,
             look,

@@ -24,7 +24,7 @@ pub(crate) struct Piece {
 }
 
 /// A sampled mapping.
-pub(crate) struct Mapping {
+pub(crate) struct SampledMapping {
     pub(crate) number: u32,
     /// What is mapped of it, in the order of addresses.
     pub(crate) parts: Vec<Range<usize>>,
@@ -44,7 +44,7 @@ pub(crate) struct Mapping {
     pub(crate) freed: Option<Nanos>,
 }
 
-impl Mapping {
+impl SampledMapping {
     /// Bytes of addresses.
     pub(crate) fn size(&self) -> u64 {
         self.parts.iter().map(|part| part.len() as u64).sum()

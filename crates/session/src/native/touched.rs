@@ -31,7 +31,7 @@ use nthbyte_sampling::{Period, Random};
 
 use crate::begin::record_now;
 use crate::composition::resident::{Reader, resident};
-use crate::native::pieces::Mapping;
+use crate::native::pieces::SampledMapping;
 use crate::recording::PerEpoch;
 use crate::recording::Recording;
 use crate::recording::RecordingCell;
@@ -52,7 +52,7 @@ const ROOM: usize = 256;
 
 /// The mappings, in the order of their numbers.
 struct List {
-    mappings: Vec<Mapping>,
+    mappings: Vec<SampledMapping>,
     next: u32,
     random: Random,
 }
@@ -99,7 +99,7 @@ pub(crate) fn add(
     let number = list.next;
     list.next = number.checked_add(1)?;
     parts.push(range);
-    list.mappings.push(Mapping {
+    list.mappings.push(SampledMapping {
         number,
         parts,
         sample,
@@ -282,7 +282,7 @@ fn looked_at(part: &Range<usize>) -> Range<usize> {
 fn with(
     recording: &mut Recording<'_>,
     number: u32,
-    work: impl FnOnce(&mut Mapping, &mut Recording<'_>, &mut Random) -> bool,
+    work: impl FnOnce(&mut SampledMapping, &mut Recording<'_>, &mut Random) -> bool,
 ) {
     let known = list(recording);
     let Ok(at) = known.mappings.binary_search_by_key(&number, |of| of.number) else {

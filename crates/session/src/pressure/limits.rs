@@ -6,14 +6,14 @@
 use std::fs;
 use std::path::PathBuf;
 
-use nthbyte_profile::pressure::Limit;
+use nthbyte_profile::pressure::MemoryLimit;
 
 use crate::groups::{self, Group, NONE, value};
 
 /// A limit, and what is in use of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
-    pub(super) limit: Limit,
+    pub(super) limit: MemoryLimit,
     pub(super) most: u64,
     pub(super) used: u64,
 }
@@ -82,7 +82,7 @@ impl Limits {
         let text = fs::read_to_string(self.root.join("proc/self/status")).ok()?;
         let used = value(&text, "VmSize:")? << 10;
         Some(Reading {
-            limit: Limit::Addresses,
+            limit: MemoryLimit::Addresses,
             most,
             used,
         })
@@ -93,7 +93,7 @@ impl Limits {
         let most = value(&text, "MemTotal:")? << 10;
         let free = value(&text, "MemAvailable:")? << 10;
         Some(Reading {
-            limit: Limit::Machine,
+            limit: MemoryLimit::Machine,
             most,
             used: most.saturating_sub(free),
         })

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use nthbyte_profile::Pressure;
 use nthbyte_profile::event::Nanos;
-use nthbyte_profile::pressure::{Alarm, Limit};
+use nthbyte_profile::pressure::{Alarm, MemoryLimit};
 
 use limits::{Limits, Reading};
 
@@ -127,7 +127,8 @@ impl Watch {
             self.looked = Some(now);
             self.limits.look();
         }
-        let is_ours = |one: &Reading| one.limit != Limit::Machine || resident >= one.most / LARGE;
+        let is_ours =
+            |one: &Reading| one.limit != MemoryLimit::Machine || resident >= one.most / LARGE;
         let Some(reading) = self.limits.nearest(is_ours) else {
             self.past.clear();
             self.is_near = false;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use nthbyte_profile::event::Nanos;
-use nthbyte_profile::pressure::{Alarm, Limit};
+use nthbyte_profile::pressure::{Alarm, MemoryLimit};
 use tempfile::TempDir;
 
 use super::{SECOND, Seen, Watch};
@@ -58,7 +58,7 @@ impl System {
     }
 }
 
-fn alarm(seen: Option<Seen>) -> Option<(Alarm, Limit, u64, u64)> {
+fn alarm(seen: Option<Seen>) -> Option<(Alarm, MemoryLimit, u64, u64)> {
     seen.map(|Seen { pressure: of, .. }| (of.alarm, of.limit, of.most / MIB, of.used / MIB))
 }
 
@@ -75,7 +75,7 @@ fn nine_tenths_of_a_group_raise_one_alarm_and_a_pause() {
     assert_eq!(system.look(0.5), None);
     assert_eq!(
         alarm(system.look(1.0)),
-        Some((Alarm::Near, Limit::Group, 1000, 900))
+        Some((Alarm::Near, MemoryLimit::Group, 1000, 900))
     );
     assert!(system.watch.is_near());
     assert_eq!(system.look(1.3), None);
@@ -83,19 +83,19 @@ fn nine_tenths_of_a_group_raise_one_alarm_and_a_pause() {
     group(&system, 915);
     assert_eq!(
         alarm(system.look(1.6)),
-        Some((Alarm::None, Limit::Group, 1000, 915))
+        Some((Alarm::None, MemoryLimit::Group, 1000, 915))
     );
     // It stays there for hours.
     assert_eq!(system.look(3600.0), None);
     group(&system, 955);
     assert_eq!(
         alarm(system.look(3601.0)),
-        Some((Alarm::Near, Limit::Group, 1000, 955))
+        Some((Alarm::Near, MemoryLimit::Group, 1000, 955))
     );
     group(&system, 980);
     assert_eq!(
         alarm(system.look(3620.0)),
-        Some((Alarm::None, Limit::Group, 1000, 980))
+        Some((Alarm::None, MemoryLimit::Group, 1000, 980))
     );
     // What was given back, and is taken again.
     group(&system, 700);
@@ -103,7 +103,7 @@ fn nine_tenths_of_a_group_raise_one_alarm_and_a_pause() {
     group(&system, 910);
     assert_eq!(
         alarm(system.look(3700.0)),
-        Some((Alarm::Near, Limit::Group, 1000, 910))
+        Some((Alarm::Near, MemoryLimit::Group, 1000, 910))
     );
 }
 
@@ -118,7 +118,10 @@ fn the_machine_is_watched_by_a_large_process() {
     assert_eq!(system.watch.look(Nanos(0), 10 * MIB), None);
     assert!(!system.watch.is_near());
     let seen = system.watch.look(Nanos(SECOND), 64 * MIB);
-    assert_eq!(alarm(seen), Some((Alarm::Near, Limit::Machine, 1024, 1014)));
+    assert_eq!(
+        alarm(seen),
+        Some((Alarm::Near, MemoryLimit::Machine, 1024, 1014))
+    );
 }
 
 #[test]
@@ -127,7 +130,10 @@ fn a_group_around_may_have_less_room() {
     system.group("a/b", "max\n", 10 * MIB, 0);
     system.group("a", &format!("{}\n", 100 * MIB), 95 * MIB, 0);
     let seen = system.look(0.0);
-    assert_eq!(alarm(seen), Some((Alarm::Near, Limit::Group, 100, 95)));
+    assert_eq!(
+        alarm(seen),
+        Some((Alarm::Near, MemoryLimit::Group, 100, 95))
+    );
     assert!(!seen.unwrap().has_room);
 }
 
@@ -146,7 +152,7 @@ fn caches_of_files_are_not_in_use() {
     system.group("", &format!("{}\n", 100 * MIB), 99 * MIB, 2 * MIB);
     assert_eq!(
         alarm(system.look(1.0)),
-        Some((Alarm::Near, Limit::Group, 100, 97))
+        Some((Alarm::Near, MemoryLimit::Group, 100, 97))
     );
 }
 
@@ -157,7 +163,7 @@ fn memory_high_is_a_limit() {
     system.write("sys/fs/cgroup/memory.high", &format!("{}\n", 100 * MIB));
     assert_eq!(
         alarm(system.look(0.0)),
-        Some((Alarm::Near, Limit::GroupHigh, 100, 95))
+        Some((Alarm::Near, MemoryLimit::GroupHigh, 100, 95))
     );
 }
 
@@ -184,7 +190,7 @@ fn version_1() {
     );
     assert_eq!(
         alarm(system.look(0.0)),
-        Some((Alarm::Near, Limit::Group, 100, 95))
+        Some((Alarm::Near, MemoryLimit::Group, 100, 95))
     );
 }
 
@@ -225,7 +231,10 @@ fn what_leaps_is_read_at_once_and_recorded() {
     group(&system, 420);
     assert_eq!(look(&mut system, 0.3, 240), None);
     let seen = look(&mut system, 0.4, 320);
-    assert_eq!(alarm(seen), Some((Alarm::None, Limit::Group, 1000, 420)));
+    assert_eq!(
+        alarm(seen),
+        Some((Alarm::None, MemoryLimit::Group, 1000, 420))
+    );
     assert_eq!(look(&mut system, 1.4, 320), None);
 }
 
@@ -238,7 +247,7 @@ fn stalls_raise_an_alarm() {
     system.write("sys/fs/cgroup/memory.pressure", pressure);
     assert_eq!(
         alarm(system.look(0.0)),
-        Some((Alarm::Stalls, Limit::Group, 1000, 600))
+        Some((Alarm::Stalls, MemoryLimit::Group, 1000, 600))
     );
 }
 

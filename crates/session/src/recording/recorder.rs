@@ -18,7 +18,7 @@ use super::interner::{Interner, Kept, KnownThread, Naming, OTHER};
 use crate::clock::Clock;
 use crate::config::{Config, child_meta, child_path};
 use crate::fork_state::ToDo;
-use crate::outcome::{Counted, Outcome};
+use crate::outcome::{Counted, SessionOutcome};
 use crate::pace::{Kind, Pace, Periods, Timed};
 use crate::ring::{Bulky, Record, Ring, text};
 use crate::session_state::SessionState;
@@ -514,12 +514,12 @@ impl Recorder {
     }
 
     /// Writes everything recorded and closes the file.
-    pub(crate) fn finish(self, counted: Option<Counted>) -> Outcome {
+    pub(crate) fn finish(self, counted: Option<Counted>) -> SessionOutcome {
         let end = LastWords {
             time: self.clock.now(),
             counted,
         };
-        let unfinished = Outcome {
+        let unfinished = SessionOutcome {
             path: Some(self.path.clone()),
             samples: self.samples.into(),
             time_samples: 0,

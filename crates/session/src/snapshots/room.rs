@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use nthbyte_profile::pressure::Limit;
+use nthbyte_profile::pressure::MemoryLimit;
 
 use crate::groups::{Group, limits};
 
@@ -26,7 +26,9 @@ pub fn has(bytes: u64) -> Result<(), String> {
 
 /// The least that any group leaves; `None` if none has a limit. What the kernel could drop counts as in use here.
 fn left(limits: &[Group]) -> Option<u64> {
-    let hard = limits.iter().filter(|group| group.limit == Limit::Group);
+    let hard = limits
+        .iter()
+        .filter(|group| group.limit == MemoryLimit::Group);
     hard.filter_map(|group| Some(group.most.saturating_sub(group.used()?)))
         .min()
 }

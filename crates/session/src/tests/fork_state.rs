@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use nthbyte_host::lock::Holder;
+use nthbyte_host::lock::LockHolder;
 
 use crate::fork_state::{ForkState, State, ToDo, WRITER_AWAY};
 
@@ -42,14 +42,14 @@ fn a_parent_waits_and_a_child_begins_anew_once() {
     assert!(state.is_undisturbed());
     assert_eq!(state.notice(10 + WRITER_AWAY), ToDo::Nothing);
 
-    state.become_child(Holder::Nobody);
+    state.become_child(LockHolder::Nobody);
     assert_eq!(state.notice(0), ToDo::BeginAnew { is_whole: true });
     assert_eq!(state.notice(0), ToDo::Nothing);
 
     // Another thread of the parent was recording at the fork, and the child forks again before it records.
-    state.become_child(Holder::Other);
+    state.become_child(LockHolder::Other);
     state.forked();
-    state.become_child(Holder::Nobody);
+    state.become_child(LockHolder::Nobody);
     assert_eq!(state.notice(0), ToDo::BeginAnew { is_whole: false });
 }
 
@@ -69,7 +69,7 @@ fn the_next_recording_starts_a_writer_that_may_run() {
         assert!(state.is_undisturbed());
     }
     let state = ForkState::new(AtomicU64::new(0));
-    state.become_child(Holder::Nobody);
+    state.become_child(LockHolder::Nobody);
     state.forked();
     assert!(!state.let_writer_run());
     assert_eq!(state.get(), child(true, false));
@@ -79,13 +79,13 @@ fn the_next_recording_starts_a_writer_that_may_run() {
 #[test]
 fn the_writer_of_a_child_that_has_forked_stays_away() {
     let state = ForkState::new(AtomicU64::new(0));
-    state.become_child(Holder::Nobody);
+    state.become_child(LockHolder::Nobody);
     state.forked();
     assert!(state.is_child());
     assert_eq!(state.notice(10), ToDo::BeginAnew { is_whole: true });
     assert_eq!(state.get(), State::WriterAway(10 + WRITER_AWAY));
     assert!(!state.lets_writer_run(9 + WRITER_AWAY));
     // Its own child has not forked.
-    state.become_child(Holder::Nobody);
+    state.become_child(LockHolder::Nobody);
     assert_eq!(state.get(), child(true, false));
 }

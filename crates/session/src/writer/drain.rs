@@ -23,7 +23,7 @@ use crate::composition::{ActivityMeter, Composer, ResidentSet};
 use crate::config::Config;
 use crate::keeper::Keeper;
 use crate::missing;
-use crate::outcome::Outcome;
+use crate::outcome::SessionOutcome;
 use crate::output::Output;
 use crate::pace::Spent;
 use crate::pressure::Watch;
@@ -469,7 +469,7 @@ impl Drain {
         mut self,
         progress: &Progress,
         end: LastWords,
-    ) -> (Outcome, Option<HostDescriptor>) {
+    ) -> (SessionOutcome, Option<HostDescriptor>) {
         self.work(progress);
         self.record_resident(progress, true);
         let counted = end.counted.and_then(|counted| counted.blocks);
@@ -477,7 +477,7 @@ impl Drain {
             self.write_extension(extension::COUNTED, &extension::counted(bytes), progress);
         }
         self.flush(progress);
-        let mut outcome = Outcome {
+        let mut outcome = SessionOutcome {
             path: Some(self.path.clone()),
             samples: self.counted.memory,
             time_samples: self.counted.time,
@@ -487,7 +487,7 @@ impl Drain {
             notes: Vec::new(),
         };
         match std::mem::replace(&mut self.sink, Sink::Failed(String::new())) {
-            Sink::Later(_) => return (Outcome::default(), None),
+            Sink::Later(_) => return (SessionOutcome::default(), None),
             Sink::Failed(error) => outcome.notes.push(error),
             Sink::Open(writer) => {
                 let end = End {

@@ -13,7 +13,7 @@ use nthbyte_host::threads::{self, BlockedSignals, OsThread, Sleeper};
 use super::drain::Drain;
 use super::progress::LastWords;
 use super::thread::{self, Left, ThreadRequest, ThreadState};
-use crate::outcome::{INTERNAL_ERROR, Outcome};
+use crate::outcome::{INTERNAL_ERROR, SessionOutcome};
 use crate::pace::Spent;
 use crate::ring::Lost;
 use crate::termination::WriterCount;
@@ -63,7 +63,7 @@ enum DrainOwner {
     /// The writer has the drain: there is no thread.
     Stopped(Box<Drain>),
     /// The profile is complete. The file's descriptor may still be in the program's table.
-    Ended(Outcome, Option<HostDescriptor>),
+    Ended(SessionOutcome, Option<HostDescriptor>),
     /// The drain is lost: the thread has panicked.
     Gone,
 }
@@ -224,7 +224,7 @@ impl Writer {
     }
 
     /// Writes all data and the end of the profile, and closes the file. Returns `unfinished` if that takes too long.
-    pub(crate) fn finish(mut self, end: LastWords, unfinished: Outcome) -> Outcome {
+    pub(crate) fn finish(mut self, end: LastWords, unfinished: SessionOutcome) -> SessionOutcome {
         // Each step needs other pages than the one before, and the program's memory may be at its peak.
         image::release_again();
         self.shared.set_end(end);
@@ -232,7 +232,7 @@ impl Writer {
         self.ask_and_put(ThreadRequest::Finish, true);
         if let DrainOwner::Stopped(drain) = &self.place {
             if drain.has_nothing(&self.shared) {
-                return Outcome::default();
+                return SessionOutcome::default();
             }
             // The write may never end, so the thread does it.
             if self.spawn(ThreadRequest::Finish).is_ok() {
@@ -260,7 +260,7 @@ impl Writer {
                     .display();
                 let seconds = self.limits.longest_wait.as_secs();
                 let note = format!("{path} took nothing for {seconds} s; the profile is not whole");
-                let stalled = Outcome {
+                let stalled = SessionOutcome {
                     is_stalled: true,
                     ..unfinished
                 };
@@ -367,7 +367,7 @@ impl Writer {
     }
 }
 
-fn with_note(mut outcome: Outcome, note: String) -> Outcome {
+fn with_note(mut outcome: SessionOutcome, note: String) -> SessionOutcome {
     outcome.notes.push(note);
     outcome
 }

@@ -14,7 +14,7 @@ use nthbyte_profile::event::Nanos;
 
 use super::drain::Drain;
 use super::progress::{LastWords, Progress};
-use crate::outcome::Outcome;
+use crate::outcome::SessionOutcome;
 use crate::pace::Spent;
 use crate::ring::Lost;
 use crate::termination::{self, WriterCount};
@@ -51,7 +51,7 @@ pub(super) enum ThreadRequest {
 pub(super) enum Left {
     Drain(Box<Drain>),
     /// The outcome, and the file's descriptor in the program's table.
-    Outcome(Outcome, Option<HostDescriptor>),
+    Outcome(SessionOutcome, Option<HostDescriptor>),
     /// The thread has panicked.
     Nothing,
 }

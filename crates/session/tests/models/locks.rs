@@ -8,7 +8,7 @@ use loom::sync::atomic::AtomicU32;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::fork_state::{ForkState, State, ToDo};
-use crate::lock::{Holder, Lock};
+use crate::lock::{Lock, LockHolder};
 use crate::sync::{AtomicU64, AtomicUsize, FutexWord};
 use crate::threads::Sleeper;
 use crate::{model, run};
@@ -131,10 +131,10 @@ fn a_child_begins_anew_and_finds_a_free_lock() {
                 let is_held = forker.lock.acquire_for_fork();
                 is_gone.store(1, Release);
                 let holder = forker.lock.release_in_child();
-                assert_ne!(holder, Holder::Caller);
-                assert!(!is_held || holder == Holder::Nobody);
+                assert_ne!(holder, LockHolder::Caller);
+                assert!(!is_held || holder == LockHolder::Nobody);
                 forker.fork.become_child(holder);
-                let is_whole = holder == Holder::Nobody;
+                let is_whole = holder == LockHolder::Nobody;
                 assert_eq!(forker.fork.notice(0), ToDo::BeginAnew { is_whole });
                 assert_eq!(forker.fork.notice(0), ToDo::Nothing);
             }),

@@ -6,7 +6,7 @@ use loom::sync::Arc;
 use loom::thread::JoinHandle;
 use nthbyte_profile::event::Nanos;
 
-use crate::outcome::Outcome;
+use crate::outcome::SessionOutcome;
 use crate::pace::Spent;
 use crate::ring::Lost;
 use crate::sync::{AtomicBool, FutexWord};
@@ -33,7 +33,7 @@ fn start() -> (Arc<Ends>, Writer) {
 
 /// Finishes the profile, and checks that it has all records, each once.
 fn finish(ends: &Ends, writer: Writer, records: &[u32]) {
-    let outcome = writer.finish(END, Outcome::default());
+    let outcome = writer.finish(END, SessionOutcome::default());
     let content = ends.content();
     assert_eq!(content.records, records);
     assert!(content.is_ended);

@@ -25,7 +25,7 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::model::Function;
 use serde::Serialize;
 
-use super::key::Key;
+use super::key::RowKey;
 use ends::{Ends, common_end};
 
 /// A folder of the old side that was matched with a folder of the new side.
@@ -150,7 +150,7 @@ impl Matching {
     }
 
     /// The new side's key for an old key; the same key if the function did not move.
-    pub(super) fn translate(&self, key: &Key) -> Key {
+    pub(super) fn translate(&self, key: &RowKey) -> RowKey {
         let mut key = key.clone();
         if let Some(file) = self.files.get(&key.file) {
             if key.name == key.file {
@@ -422,8 +422,8 @@ mod tests {
         }
     }
 
-    fn key(name: &str, file: &str, first_line: u32, line: u32) -> Key {
-        Key {
+    fn key(name: &str, file: &str, first_line: u32, line: u32) -> RowKey {
+        RowKey {
             name: name.to_owned(),
             file: file.to_owned(),
             first_line,

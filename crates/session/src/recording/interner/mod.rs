@@ -22,7 +22,7 @@ pub use epoch::{Epoch, PerEpoch};
 pub use functions::Appearance;
 pub use keys::KeyMap;
 pub(crate) use labels::{Kept, OTHER};
-pub(crate) use threads::Known as KnownThread;
+pub(crate) use threads::KnownThread;
 pub(crate) use threads::Naming;
 pub use types::KnownType;
 

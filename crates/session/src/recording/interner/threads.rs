@@ -6,9 +6,9 @@ use nthbyte_profile::event::ThreadId;
 /// The threads of one epoch.
 #[derive(Default)]
 pub(crate) struct Threads {
-    known: KeyMap<u64, Known>,
+    known: KeyMap<u64, KnownThread>,
     /// The thread of the last look-up. Most samples come from the same thread as the sample before.
-    last: Option<(u64, Known)>,
+    last: Option<(u64, KnownThread)>,
 }
 
 /// Where the name of a thread is from. A later one replaces those before it.
@@ -24,7 +24,7 @@ pub(crate) enum Naming {
 
 /// A defined thread.
 #[derive(Clone, Copy)]
-pub(crate) struct Known {
+pub(crate) struct KnownThread {
     pub(crate) id: ThreadId,
     pub(crate) naming: Naming,
 }
@@ -32,13 +32,13 @@ pub(crate) struct Known {
 impl Threads {
     /// Returns a thread if it is the one of the last look-up.
     #[inline]
-    pub(crate) fn last(&self, os_id: u64) -> Option<Known> {
+    pub(crate) fn last(&self, os_id: u64) -> Option<KnownThread> {
         self.last
             .filter(|&(last, _)| last == os_id)
             .map(|(_, known)| known)
     }
 
-    pub(crate) fn get(&self, os_id: u64) -> Option<Known> {
+    pub(crate) fn get(&self, os_id: u64) -> Option<KnownThread> {
         self.known.get(&os_id).copied()
     }
 
@@ -48,9 +48,9 @@ impl Threads {
     }
 
     /// Adds a thread. The caller has reserved space for it.
-    pub(crate) fn define(&mut self, os_id: u64, naming: Naming) -> Known {
+    pub(crate) fn define(&mut self, os_id: u64, naming: Naming) -> KnownThread {
         let id = ThreadId(u32::try_from(self.known.len()).unwrap_or(u32::MAX));
-        let known = Known { id, naming };
+        let known = KnownThread { id, naming };
         self.known.insert(os_id, known);
         known
     }

@@ -34,7 +34,7 @@ mod room;
 mod signal;
 
 pub use room::has_room;
-pub use signal::{Handler, samples_of};
+pub use signal::{TickHandler, samples_of};
 
 /// The time between two calls of [`keep`] while the process uses the processor, and while it does not.
 const BUSY: Duration = Duration::from_millis(20);
@@ -107,7 +107,7 @@ fn process_cpu() -> u64 {
 ///
 /// # Errors
 /// One line that says what prevents it.
-pub fn begin(handler: Handler, rate: Rate, seed: u64) -> Result<(), String> {
+pub fn begin(handler: TickHandler, rate: Rate, seed: u64) -> Result<(), String> {
     CPU_BEFORE.store(0, Relaxed);
     room::prepare();
     begin_with(signal::install(handler)?, rate.period_nanos(), seed)

@@ -24,7 +24,7 @@ const TIMELY: u64 = 5;
 pub(super) static DELIVERED: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 
 /// A host's handler.
-pub type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+pub type TickHandler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
 /// The installed signal and its handler; 0 if there is none.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
@@ -49,7 +49,7 @@ struct TimerInfo {
 ///
 /// # Errors
 /// One line: the program uses all possible signals.
-pub(super) fn install(handler: Handler) -> Result<c_int, String> {
+pub(super) fn install(handler: TickHandler) -> Result<c_int, String> {
     HANDLER.store(handler as *const () as usize, Relaxed);
     install_again()
 }

@@ -10,7 +10,7 @@ use nthbyte_profile::event::Nanos;
 
 use super::progress::{LastWords, Progress};
 use crate::keeper::Keeper;
-use crate::outcome::Outcome;
+use crate::outcome::SessionOutcome;
 use crate::process::HostDescriptor;
 
 /// The slots of the ring. No model pushes more records.
@@ -122,14 +122,14 @@ impl Drain {
         mut self,
         progress: &Progress,
         _end: LastWords,
-    ) -> (Outcome, Option<HostDescriptor>) {
+    ) -> (SessionOutcome, Option<HostDescriptor>) {
         self.work(progress);
         self.ends.change(|content| {
             assert!(!std::mem::replace(&mut content.is_ended, true));
         });
-        let outcome = Outcome {
+        let outcome = SessionOutcome {
             samples: self.taken as u64,
-            ..Outcome::default()
+            ..SessionOutcome::default()
         };
         (outcome, None)
     }
