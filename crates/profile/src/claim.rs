@@ -26,6 +26,7 @@ use crate::format::MAGIC;
 use crate::names;
 
 pub use refusal::{ClaimError, ClaimRefusal};
+use refusal::{has_folder, refusal};
 
 /// Another process holds the lock of a file for the time of one claim. After this time it must be stopped.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
@@ -474,25 +475,5 @@ fn lock(file: &File) -> Locked<'_> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let _ = flock(self.0, FlockOperation::Unlock);
-    }
-}
-
-fn has_folder(path: &Path) -> bool {
-    path.parent()
-        .is_some_and(|folder| folder.as_os_str().is_empty() || folder.is_dir())
-}
-
-fn refusal(error: io::Error) -> ClaimRefusal {
-    match error.kind() {
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => ClaimRefusal::NotAllowed,
-        ErrorKind::StorageFull => ClaimRefusal::NoSpace,
-        ErrorKind::IsADirectory => ClaimRefusal::Folder,
-        ErrorKind::NotFound => ClaimRefusal::System("it cannot be made in its folder".to_owned()),
-        // Without the number of the error.
-        _ => {
-            let text = error.to_string();
-            let text = text.split(" (os error").next().unwrap_or_default();
-            ClaimRefusal::System(text.to_owned())
-        }
     }
 }

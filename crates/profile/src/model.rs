@@ -13,7 +13,7 @@ pub use crate::images::{CodePlace, Image};
 use crate::meta::{Distances, Meta, Source, Unit};
 use crate::missing::Missing;
 pub use crate::processes::{Process, ProcessId, process_label};
-pub use crate::samples::{Lifetime, Sample, Samples, Shape, ShapeId, Site, SiteId};
+pub use crate::samples::{Lifetime, Sample, Samples, SamplingId, Shape, ShapeId, Site, SiteId};
 pub use nthbyte_sampling::Weight;
 
 /// A function: a name in a file. Code objects with the same name, file and first line are one function.
@@ -74,18 +74,6 @@ pub struct LabelSet {
     pub key: String,
     /// The name of the task, request or test.
     pub value: String,
-}
-
-/// A [`Sampling`]: an index into [`Profile::samplings`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SamplingId(pub u32);
-
-impl SamplingId {
-    /// The number, as an index into a table.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
 }
 
 /// A source while its period stays the same.

@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 
 use crate::event::{LabelSetId, Nanos, NodeId, SampleId, ThreadId, TypeId};
-use crate::model::SamplingId;
 use crate::times::Times;
 
 /// The lifetime of a sampled object.
@@ -81,6 +80,18 @@ pub struct Site {
     /// The labels of the thread's work: an index into
     /// [`Profile::label_sets`](crate::Profile::label_sets).
     pub labels: LabelSetId,
+}
+
+/// A [`Sampling`](crate::model::Sampling): an index into [`Profile::samplings`](crate::Profile::samplings).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SamplingId(pub u32);
+
+impl SamplingId {
+    /// The number, as an index into a table.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
 }
 
 /// One sample with its lifetime.

@@ -28,6 +28,24 @@ const NONBLOCK: i32 = 0o4000;
 type Reader = EndianArcSlice<RunTimeEndian>;
 type ElfFile<'a> = object::File<'a, &'a ReadCache<File>>;
 
+/// The files with the build id of an image, those with more information first. Empty if the image has none: then it cannot
+/// be said whether a file is the one that was loaded.
+pub(crate) fn find(path: &str, build_id: &str) -> Vec<Binary> {
+    if build_id.len() < 4 || !build_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Vec::new();
+    }
+    let mut paths = files::debug_files(build_id);
+    if path.starts_with('/') {
+        paths.push(PathBuf::from(path));
+    }
+    let found = paths.iter();
+    let mut found: Vec<Binary> = found
+        .filter_map(|path| Binary::open(path, build_id))
+        .collect();
+    found.sort_by_key(|binary| !binary.has_debug());
+    found
+}
+
 /// What a file tells of an image.
 pub(crate) struct Binary {
     /// Start, size and name of each function, by start.

@@ -2,28 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::binary::Binary;
-
 /// Where distributions put debug files.
 pub(crate) const DEBUG: &str = "/usr/lib/debug";
-
-/// The files with the build id of an image, those with more information first. Empty if the image has none: then it cannot
-/// be said whether a file is the one that was loaded.
-pub(crate) fn find(path: &str, build_id: &str) -> Vec<Binary> {
-    if build_id.len() < 4 || !build_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Vec::new();
-    }
-    let mut paths = debug_files(build_id);
-    if path.starts_with('/') {
-        paths.push(PathBuf::from(path));
-    }
-    let found = paths.iter();
-    let mut found: Vec<Binary> = found
-        .filter_map(|path| Binary::open(path, build_id))
-        .collect();
-    found.sort_by_key(|binary| !binary.has_debug());
-    found
-}
 
 /// The debug file of the distribution, and what debuginfod's client has downloaded.
 pub(crate) fn debug_files(build_id: &str) -> Vec<PathBuf> {

@@ -47,7 +47,7 @@ pub fn resolve(profile: &mut Profile) {
         let build_id = &profile.images[place.image as usize].build_id;
         let binaries = binaries
             .entry(place.image)
-            .or_insert_with(|| files::find(path, build_id));
+            .or_insert_with(|| binary::find(path, build_id));
         all.push(functions(binaries, path, place.address));
     }
     profile.replace_frames(all);

@@ -18,6 +18,7 @@ use crate::output::say;
 use crate::progress::during;
 use by::{AWAITED_BY, Apart, TASK, TEST, THREAD};
 use inputs::Inputs;
+pub use selecting::Frames;
 
 /// What a command asks.
 pub struct Question {
@@ -49,19 +50,6 @@ pub enum Samples {
         /// They are asked for.
         time: bool,
     },
-}
-
-/// The frames that stacks have.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Frames {
-    /// Those that were recorded: native functions are not looked up.
-    Recorded,
-    /// All.
-    All,
-    /// All but those of the launcher, which would be the root of every stack.
-    WithoutLauncher,
-    /// All but those of the launcher and of the machinery of imports.
-    Folded,
 }
 
 /// A profile that is ready for an answer.

@@ -1,7 +1,7 @@
 //! The options that select a part of a profile, and the frames that are shown.
 //!
-//! Every report has those of [`ProgramPart`]; `memory`, which is of whole processes, its domain and its times only. Those that show allocations or what was alive have all of
-//! [`Selecting`].
+//! `explain`, `leaks` and `diff` have the options of [`ProgramPart`]; what shows allocations, or what was alive, has all of
+//! [`Selecting`]. `memory`, which is of whole processes, and `merge`, which writes them, have a domain and times of their own.
 
 use clap::{Args, ValueEnum};
 use nthbyte_profile::Domain;
@@ -9,7 +9,18 @@ use nthbyte_profile::event::Nanos;
 use nthbyte_report::{At, LabelQuery, Selection};
 use nthbyte_sampling::parse_size;
 
-use super::Frames;
+/// The frames that stacks have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Frames {
+    /// Those that were recorded: native functions are not looked up.
+    Recorded,
+    /// All.
+    All,
+    /// All but those of the launcher, which would be the root of every stack.
+    WithoutLauncher,
+    /// All but those of the launcher and of the machinery of imports.
+    Folded,
+}
 
 /// The memory that a command shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

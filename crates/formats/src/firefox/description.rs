@@ -8,8 +8,11 @@ use serde_json::{Value, json};
 
 use super::column::object;
 use super::export::{Export, TrackKind, millis};
-use super::{FORMAT_VERSION, categories, markers};
+use super::{categories, markers};
 use crate::names;
+
+/// The version of the processed profile format that is written.
+pub const FORMAT_VERSION: u32 = 70;
 
 /// The number of tracks that are visible at first; the page's track menu has the others.
 const VISIBLE: usize = 30;

@@ -7,7 +7,6 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, ThreadId, TypeId};
 use nthbyte_profile::model::{Lifetime, ProcessId, TimeSample};
 
-use super::FirefoxOptions;
 use super::native::{Native, native_samples};
 use super::packages::Callers;
 use super::sources::Sources;
@@ -17,6 +16,33 @@ use crate::meter::Meter;
 use crate::objects::{Change, Objects};
 use crate::timeline::Timeline;
 use crate::{Progress, names};
+
+/// The optional content of the export, and its limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirefoxOptions {
+    /// Whether to put the text of the program's Python files into the profile, if they can
+    /// be read, for the page's source view. Files above 1 MiB are left out, and everything after
+    /// 32 MiB in total.
+    ///
+    /// The session names the files. A session from another machine, or a forged one, may name any Python
+    /// file of this machine. So set this only if the user asks for it.
+    pub sources: bool,
+    /// More samples than this are merged in time.
+    pub max_samples: usize,
+    /// More objects than this are merged in time in the retained view.
+    pub max_objects: usize,
+}
+
+impl Default for FirefoxOptions {
+    /// Ten million samples and one million objects, about the limit of the page; no sources.
+    fn default() -> Self {
+        Self {
+            sources: false,
+            max_samples: 10_000_000,
+            max_objects: 1_000_000,
+        }
+    }
+}
 
 /// Milliseconds, the page's unit of time, rounded to microseconds.
 pub(super) fn millis(time: Nanos) -> f64 {

@@ -43,37 +43,9 @@ use serde::Serializer as _;
 use serde::ser::SerializeMap as _;
 
 use crate::Progress;
+pub use description::FORMAT_VERSION;
 use export::Export;
-
-/// The version of the processed profile format that is written.
-pub const FORMAT_VERSION: u32 = 70;
-
-/// The optional content of the export, and its limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FirefoxOptions {
-    /// Whether to put the text of the program's Python files into the profile, if they can
-    /// be read, for the page's source view. Files above 1 MiB are left out, and everything after
-    /// 32 MiB in total.
-    ///
-    /// The session names the files. A session from another machine, or a forged one, may name any Python
-    /// file of this machine. So set this only if the user asks for it.
-    pub sources: bool,
-    /// More samples than this are merged in time.
-    pub max_samples: usize,
-    /// More objects than this are merged in time in the retained view.
-    pub max_objects: usize,
-}
-
-impl Default for FirefoxOptions {
-    /// Ten million samples and one million objects, about the limit of the page; no sources.
-    fn default() -> Self {
-        Self {
-            sources: false,
-            max_samples: 10_000_000,
-            max_objects: 1_000_000,
-        }
-    }
-}
+pub use export::FirefoxOptions;
 
 /// Writes the profile as JSON, with the default [`FirefoxOptions`].
 ///

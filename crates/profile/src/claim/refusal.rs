@@ -3,8 +3,6 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use super::{has_folder, refusal};
-
 /// Why no file can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimRefusal {
@@ -115,5 +113,27 @@ impl From<ClaimError> for io::Error {
             ClaimRefusal::Replaced | ClaimRefusal::System(_) => ErrorKind::Other,
         };
         Self::new(kind, error)
+    }
+}
+
+/// Whether the folder of a path exists.
+pub(super) fn has_folder(path: &Path) -> bool {
+    path.parent()
+        .is_some_and(|folder| folder.as_os_str().is_empty() || folder.is_dir())
+}
+
+/// What an error of the system says.
+pub(super) fn refusal(error: io::Error) -> ClaimRefusal {
+    match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => ClaimRefusal::NotAllowed,
+        ErrorKind::StorageFull => ClaimRefusal::NoSpace,
+        ErrorKind::IsADirectory => ClaimRefusal::Folder,
+        ErrorKind::NotFound => ClaimRefusal::System("it cannot be made in its folder".to_owned()),
+        // Without the number of the error.
+        _ => {
+            let text = error.to_string();
+            let text = text.split(" (os error").next().unwrap_or_default();
+            ClaimRefusal::System(text.to_owned())
+        }
     }
 }

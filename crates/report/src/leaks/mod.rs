@@ -38,6 +38,7 @@ mod verdict;
 use findings::Named;
 pub use findings::{Container, Finding, LeakPlace, LeakShare, Retainer, Share};
 pub use heap::WholeHeap;
+use parts::lost;
 pub(crate) use render::name;
 pub use rounds::{MINUTE_FROM, Repeats, SHORTEST};
 pub(crate) use sites::Frames;
@@ -47,7 +48,6 @@ pub use verdict::{SMALLEST, Verdict};
 
 use std::borrow::Cow;
 
-use nthbyte_profile::event::LostKind;
 use nthbyte_profile::meta::Method;
 use nthbyte_profile::{Lifetimes, Profile, Source};
 use serde::Serialize;
@@ -280,14 +280,6 @@ impl Report {
 
 /// The smallest number of samples for a clock.
 const FEWEST_SAMPLES: usize = 100;
-
-/// Number of events that the agent dropped, which may include frees. Time samples say nothing of lifetimes.
-fn lost(profile: &Profile) -> u64 {
-    let lost = profile.lost.iter();
-    let lost = lost.filter(|(kind, _)| *kind != LostKind::CpuSamples);
-    let counts = lost.map(|(_, count)| *count);
-    counts.fold(0, u64::saturating_add)
-}
 
 fn limits(profile: &Profile) -> Vec<String> {
     let mut limits: Vec<String> = profile.before().into_iter().collect();

@@ -4,8 +4,6 @@ use nthbyte_profile::event::{Collection, LostKind, Memory, Nanos, SampleId};
 use nthbyte_profile::model::{ProcessId, Sample, Samples};
 use nthbyte_profile::{Activity, Profile};
 
-use super::lost;
-
 /// The profile of each process, in the order of their starts. Times are since the start of that process. The stack tree and
 /// the other tables are those of all processes. Lost events that are of no known process may have been those of any.
 pub(super) fn of(profile: &Profile) -> Vec<Profile> {
@@ -97,6 +95,14 @@ fn part(
     part.complete = process.complete;
     part.allocated = process.allocated;
     part
+}
+
+/// Number of events that the agent dropped, which may include frees. Time samples say nothing of lifetimes.
+pub(super) fn lost(profile: &Profile) -> u64 {
+    let lost = profile.lost.iter();
+    let lost = lost.filter(|(kind, _)| *kind != LostKind::CpuSamples);
+    let counts = lost.map(|(_, count)| *count);
+    counts.fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use nthbyte_profile::event::{Nanos, SampleId, ThreadId};
 use nthbyte_profile::model::{Lifetime, Sample, Samples, Sampling, Shape};
 use nthbyte_profile::time_order::{Pass, TimeOrder};
-use nthbyte_profile::{Halves, Halving, Profile};
+use nthbyte_profile::{Halves, Halving, Lifetimes, Profile};
 
 use super::ends::Ends;
 use crate::estimate::{Estimator, Totals};
@@ -228,7 +228,7 @@ impl<T> Weights<T> {
 /// The first time at which most was alive, by the first half of the samples; `None` if the times of frees are not
 /// known, or without a sample.
 pub(crate) fn peak_of_all(profile: &Profile) -> Option<Nanos> {
-    super::lifetimes_are_known(profile)
+    lifetimes_are_known(profile)
         .then(|| most_alive(profile, [Nanos(0)..=Nanos(u64::MAX)]))
         .flatten()
 }
@@ -358,4 +358,9 @@ impl Iterator for Steps<'_> {
         let Live { bytes, variance } = self.alive;
         Some((now, bytes - variance.max(0.0).sqrt()))
     }
+}
+
+/// Whether the profile says of everything in it when it was freed.
+pub(crate) fn lifetimes_are_known(profile: &Profile) -> bool {
+    profile.lifetimes() == Lifetimes::All
 }

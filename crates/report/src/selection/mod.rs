@@ -15,11 +15,11 @@ mod work;
 
 use nthbyte_profile::event::{LabelSetId, Memory, Nanos, ThreadId};
 use nthbyte_profile::model::ProcessId;
-use nthbyte_profile::{Domain, Lifetimes, Profile};
+use nthbyte_profile::{Domain, Profile};
 use serde::Serialize;
 
 pub use alive::Moment;
-pub(crate) use alive::{Alive, Lives, peak_of_all};
+pub(crate) use alive::{Alive, Lives, lifetimes_are_known, peak_of_all};
 pub use labels::LabelQuery;
 pub(crate) use place::module_path;
 pub(crate) use resident::{Reading, peak_of_rss};
@@ -517,11 +517,6 @@ fn keep_readings(memory: &mut Vec<Memory>, since: Nanos, in_time: impl Fn(Nanos)
     for of in memory {
         of.peak_rss = of.peak_rss.filter(|&peak| Some(peak) > passed);
     }
-}
-
-/// Whether the profile says of everything in it when it was freed.
-pub(crate) fn lifetimes_are_known(profile: &Profile) -> bool {
-    profile.lifetimes() == Lifetimes::All
 }
 
 /// The names of the threads, for a message.

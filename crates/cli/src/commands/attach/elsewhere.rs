@@ -6,7 +6,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
+use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use nthbyte_profile::names;
 use rustix::fs::StatVfsMountFlags;
 
 use super::given::Given;
+use super::watch::identity;
 use crate::output::Output;
 
 /// Folders that can be written to in most containers.
@@ -53,12 +54,6 @@ fn root(pid: u32) -> PathBuf {
 /// A path of a process, as this process sees it.
 pub fn inside_of(pid: u32, path: &Path) -> PathBuf {
     root(pid).join(path.strip_prefix("/").unwrap_or(path))
-}
-
-/// Which file it is: the numbers of its device and of itself.
-pub fn identity(path: &Path) -> Option<(u64, u64)> {
-    let found = path.metadata().ok()?;
-    Some((found.dev(), found.ino()))
 }
 
 /// Whether a process sees another file or folder at a path than this one, or none.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use nthbyte_profile::{Meta, Reader};
 
-use super::elsewhere::{identity, inside_of};
-use super::watch::is_gone;
+use super::elsewhere::inside_of;
+use super::watch::{identity, is_gone};
 
 /// Rounds of looking for processes: one may have forked meanwhile.
 pub const ROUNDS: usize = 3;

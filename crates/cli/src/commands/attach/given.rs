@@ -59,7 +59,7 @@ impl Given {
         let [package, output] = numbers[..] else {
             bail!("process {pid} has no descriptors left");
         };
-        let identity = |path: &Path| super::elsewhere::identity(path).context("the folder is gone");
+        let identity = |path: &Path| super::watch::identity(path).context("the folder is gone");
         Ok(Self {
             numbers: [package, output],
             identities: [identity(folders[0])?, identity(folders[1])?],

@@ -233,7 +233,7 @@ impl Attach {
             );
             let profile = match &private {
                 Some(private) => private.identity(),
-                None => elsewhere::identity(&elsewhere::inside_of(self.pid, &path)),
+                None => watch::identity(&elsewhere::inside_of(self.pid, &path)),
             };
             let family = Family::of(self.pid);
             let ended = watch.until(self.pid, profile, self.length);

@@ -1,13 +1,14 @@
 //! While a process is recorded: a progress bar, Ctrl-C, and whether the process is still there.
 
 use std::future::Future;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::elsewhere::identity;
 use crate::progress::Progress;
 
 /// How often the bar moves and the process is looked at.
@@ -17,6 +18,12 @@ const LOOKS: u32 = 5;
 
 /// How long the end of a process may take, after it could not be asked.
 const LONGEST_END: Duration = Duration::from_secs(2);
+
+/// Which file it is: the numbers of its device and of itself.
+pub fn identity(path: &Path) -> Option<(u64, u64)> {
+    let found = path.metadata().ok()?;
+    Some((found.dev(), found.ino()))
+}
 
 /// Why a recording ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
