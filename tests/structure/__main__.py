@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tomllib
 
-from structure import crates, files, pages, python, words
+from structure import crates, files, names, pages, python, words
 
 HERE = Path(__file__).resolve().parent
 
@@ -16,7 +16,7 @@ def violations(root: Path) -> list[str]:
     """Returns a line for each violation of the rules."""
     rules = tomllib.loads((HERE / "rules.toml").read_text())
     forbidden = tomllib.loads((HERE / "words.toml").read_text())
-    found = [line for room in (crates, python, files, pages) for line in room.check(root, rules)]
+    found = [line for room in (crates, names, python, files, pages) for line in room.check(root, rules)]
     return [*found, *words.check(root, forbidden)]
 
 

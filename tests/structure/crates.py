@@ -46,10 +46,9 @@ def check(root: Path, rules: dict[str, Any]) -> Iterator[str]:
                 continue
             found, facades = _read_source(crate_root)
             yield from folder_cycles(root, crate_root.parent, found, facades)
-            if name not in stated.get("not_looked_at", ()):
-                for files in file_circles(crate_root.parent, found):
-                    if not reasons.pop((name, tuple(files)), None):
-                        yield f"crates/{name}: a circle of files, without a reason in rules.toml: {', '.join(files)}"
+            for files in file_circles(crate_root.parent, found):
+                if not reasons.pop((name, tuple(files)), None):
+                    yield f"crates/{name}: a circle of files, without a reason in rules.toml: {', '.join(files)}"
     for name, files in reasons:
         yield f"rules.toml: there is no such circle in crates/{name}: {', '.join(files)}"
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from structure.tokens import Token, split
 
 _OPEN = {"{": "}", "(": ")", "[": "]"}
-_ITEMS = {"fn", "struct", "enum", "union", "trait", "type", "const", "static", "macro_rules"}
+_TYPES = {"struct", "enum", "union", "trait", "type"}
+_ITEMS = {*_TYPES, "fn", "const", "static", "macro_rules"}
 
 
 @dataclass
@@ -24,6 +25,9 @@ class Use:
 
     path: list[str]
     is_public: bool
+    """Whether it passes the name on, be it inside of the crate only."""
+    is_exported: bool
+    """Whether it passes the name on to everybody who sees the module."""
     line: int
 
 
@@ -40,6 +44,10 @@ class Module:
     uses: dict[str, Use] = field(default_factory=dict)
     globs: list[Use] = field(default_factory=list)
     items: set[str] = field(default_factory=set)
+    is_public: bool = False
+    """Whether its parent declares it as `pub`."""
+    public_types: set[str] = field(default_factory=set)
+    """The types in it that are `pub`."""
     paths: list[tuple[list[str], int]] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)
     """The number of uses of each name outside of `use` declarations."""
@@ -106,6 +114,11 @@ def _paths_that_count(module: Module) -> Iterator[tuple[list[str], int]]:
 
 
 # Resolving
+
+
+def resolve(module: Module, path: list[str]) -> Module | None:
+    """Returns the module that defines what a path in `module` names; None if it is not of this crate."""
+    return _resolve(module, path, set())
 
 
 def _resolve(module: Module, path: list[str], seen: set[tuple[str, str]]) -> Module | None:
@@ -198,7 +211,8 @@ def _read_items(module: Module, tokens: list[Token]) -> None:
             attributes, start_of_item = [], at
             continue
         if token.text == "mod" and _is_name(tokens, at + 1) and _text(tokens, at + 2) in (";", "{"):
-            at = _read_module(module, tokens, at, attributes)
+            is_public = _is_exported(tokens[start_of_item:at])
+            at = _read_module(module, tokens, at, attributes, is_public)
             attributes, start_of_item = [], at
             continue
         if (
@@ -207,8 +221,9 @@ def _read_items(module: Module, tokens: list[Token]) -> None:
             and (_is_name(tokens, at + 1) or _text(tokens, at + 1) in ("::", "{"))
         ):
             end = _find(tokens, at, ";")
-            is_public = any(one.text == "pub" for one in tokens[start_of_item:at])
-            _read_use(module, tokens[at + 1 : end], [], is_public)
+            before = tokens[start_of_item:at]
+            visible = (any(one.text == "pub" for one in before), _is_exported(before))
+            _read_use(module, tokens[at + 1 : end], [], visible)
             at = end + 1
             attributes, start_of_item = [], at
             continue
@@ -216,6 +231,8 @@ def _read_items(module: Module, tokens: list[Token]) -> None:
             name = at + 2 if _text(tokens, at + 1) in ("!", "mut") else at + 1
             if _is_name(tokens, name):
                 module.items.add(tokens[name].text)
+                if token.text in _TYPES and _is_exported(tokens[start_of_item:at]):
+                    module.public_types.add(tokens[name].text)
         if token.text == "{":
             depth += 1
         elif token.text == "}":
@@ -245,11 +262,18 @@ def _read_path(module: Module, tokens: list[Token], at: int) -> int:
     return max(end, at + 1)
 
 
-def _read_module(module: Module, tokens: list[Token], at: int, attributes: list[list[Token]]) -> int:
+def _is_exported(before: list[Token]) -> bool:
+    """Whether the tokens before an item say `pub`, and not `pub(…)`."""
+    return any(token.text == "pub" and _text(before, at + 1) != "(" for at, token in enumerate(before))
+
+
+def _read_module(
+    module: Module, tokens: list[Token], at: int, attributes: list[list[Token]], is_public: bool
+) -> int:
     name = tokens[at + 1].text
     if tokens[at + 2].text == "{":
         end = _closing(tokens, at + 2)
-        child = Module(name, module.file, module, module.folder / name)
+        child = Module(name, module.file, module, module.folder / name, is_public=is_public)
         module.children[name] = child
         _read_items(child, tokens[at + 3 : end])
         return end + 1
@@ -259,7 +283,7 @@ def _read_module(module: Module, tokens: list[Token], at: int, attributes: list[
     if file is None:
         raise MissingModule(f"{module.file}:{tokens[at].line}: no file for `mod {name}`")
     folder = file.parent if path or file.name == "mod.rs" else module.folder / name
-    module.children[name] = Module(name, file, module, folder)
+    module.children[name] = Module(name, file, module, folder, is_public=is_public)
     _read_file(module.children[name])
     return at + 3
 
@@ -272,8 +296,8 @@ def _path_attribute(module: Module, attributes: list[list[Token]]) -> Path | Non
     return None
 
 
-def _read_use(module: Module, tokens: list[Token], prefix: list[str], is_public: bool) -> None:
-    """Reads a tree of names: `a::{self, b::c as d, e::*}`."""
+def _read_use(module: Module, tokens: list[Token], prefix: list[str], visible: tuple[bool, bool]) -> None:
+    """Reads a tree of names: `a::{self, b::c as d, e::*}`. `visible`: see :class:`Use`."""
     path = list(prefix)
     at = 0
     line = tokens[0].line if tokens else 0
@@ -285,22 +309,22 @@ def _read_use(module: Module, tokens: list[Token], prefix: list[str], is_public:
         elif token.text == "{":
             end = _closing(tokens, at)
             for branch in _split_at_commas(tokens[at + 1 : end]):
-                _read_use(module, branch, path, is_public)
+                _read_use(module, branch, path, visible)
             return
         elif token.text == "*":
-            module.globs.append(Use(path, is_public, token.line))
+            module.globs.append(Use(path, *visible, token.line))
             return
         elif token.text == "as":
             alias = tokens[at + 1].text
             # `as _` brings a trait in without a name.
             name = f"{path[-1]} as _" if alias == "_" else alias
-            module.uses[name] = Use(path, is_public, line)
+            module.uses[name] = Use(path, *visible, line)
             return
         elif not (token.text == "self" and path):
             path.append(token.text)
         at += 1
     if path:
-        module.uses[path[-1]] = Use(path, is_public, line)
+        module.uses[path[-1]] = Use(path, *visible, line)
 
 
 def _split_at_commas(tokens: list[Token]) -> list[list[Token]]:
