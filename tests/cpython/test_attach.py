@@ -145,6 +145,11 @@ SITUATIONS = {
         "a = [0.5 * i for i in range(64)]; bad = 0\n"
         "while goes(): bad += sum(x * 1.5 - x for x in a) != 504.0\nprint(bad)"
     ),
+    # As `namedtuple` executes code, and programs that evaluate formulas.
+    "no builtins": (
+        "code = compile('for x in y: z = x', 'code', 'exec'); names = {'__builtins__': {}, 'y': range(50_000)}\n"
+        "while goes(): exec(code, names)\nprint(names['z'])"
+    ),
     "raising handler": (
         "import signal, time\n"
         "def h(number, frame):\n"
@@ -316,6 +321,19 @@ def test_what_cannot_be_attached_to_is_refused_in_one_line(
     assert (done.out, done.err) == ("line\n", "")
 
 
+def test_what_goes_wrong_inside_is_said_and_not_raised_in_the_program(
+    cpython: harness.Interpreter, tmp_path: Path
+) -> None:
+    # What nthbyte calls when it is imported.
+    code = f"import os; del os.register_at_fork\nprint('gone', flush=True)\n{GOES}{SITUATIONS['busy']}"
+    with running(cpython, code, tmp_path) as one:
+        assert one.line() == "gone"
+        refused = one.nthbyte("attach")
+        assert refused.status == 1 and "cannot import nthbyte: AttributeError" in refused.err
+        ended = one.end("line\n").ok()
+    assert (ended.out, ended.err) == ("end\n", "")
+
+
 DESCRIPTORS = "\nimport os; print(os.listdir('/tmp'), len(os.listdir('/proc/self/fd')), flush=True)\n"
 
 
@@ -398,11 +416,16 @@ def test_root_has_the_profiles_of_another_users_process(cpython: harness.Interpr
     assert not list(Path("/tmp").glob(f".nthbyte-{one.number}-*"))
 
 
+# CPython says on stderr what it forgets while this is imported.
+BEGUN = "import asyncio\nprint('begun', flush=True)\n"
+
+
 @pytest.mark.parametrize("name", ["read", "busy", "sleep", "asyncio"])
 def test_the_interpreters_own_way_is_there_too(
     cpython: harness.Interpreter, tmp_path: Path, name: str
 ) -> None:
-    with running(cpython, GOES + SITUATIONS[name], tmp_path) as one:
+    with running(cpython, BEGUN + GOES + SITUATIONS[name], tmp_path) as one:
+        assert one.line() == "begun"
         done = one.nthbyte("attach", "--method", "remote-exec", "-o", "a.nthb", "--for", "0")
         if cpython.python_version < (3, 14):
             assert done.status == 1 and "has no sys.remote_exec: leave --method out" in done.err
@@ -411,6 +434,59 @@ def test_the_interpreters_own_way_is_there_too(
         ended = one.end("line\n").ok()
     assert ended.err == ""
     assert not list(Path("/tmp").glob(f".nthbyte-{one.number}-*"))
+
+
+# The main thread forgets a request in code that has no builtins, and says so to the hook.
+FORGETS = f"""
+import sys
+forgotten = []
+sys.unraisablehook = lambda what: forgotten.append(type(what.exc_value).__name__)
+{GOES}
+code = compile("for x in y: z = x", "code", "exec")
+names = {{"__builtins__": {{}}, "y": range(50_000)}}
+while goes() and not forgotten:
+    exec(code, names)
+while goes():
+    str(0.5)
+print(*set(forgotten))
+"""
+
+
+def test_a_request_that_the_interpreter_forgets_is_made_again(
+    cpython: harness.Interpreter, tmp_path: Path
+) -> None:
+    if cpython.python_version < (3, 14):
+        pytest.skip("there are no requests before 3.14")
+    with running(cpython, FORGETS, tmp_path) as one:
+        words = ("--method", "remote-exec", "-o", "a.nthb", "--for", "0", "--timeout", "5min")
+        assert "see it with: nthbyte explain a.nthb" in one.nthbyte("attach", *words).ok().err
+        assert one.end("line\n").ok().out in ("KeyError\n", "\n")
+
+
+# A child of vfork opens a pipe that nobody reads: the kernel does not let go of its parent until somebody does.
+HELD = """
+import os
+print("held", flush=True)
+opens = (os.POSIX_SPAWN_OPEN, 1, "pipe", os.O_WRONLY, 0)
+print(os.waitpid(os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[opens]), 0)[1])
+print(input())
+"""
+
+
+def test_a_thread_that_cannot_be_stopped_is_not_held(cpython: harness.Interpreter, tmp_path: Path) -> None:
+    if cpython.python_version < (3, 14):
+        pytest.skip("the usual way gives up then")
+    os.mkfifo(tmp_path / "pipe")
+    with running(cpython, HELD, tmp_path) as one:
+        assert one.line() == "held"
+        attached = one.attach("--method", "remote-exec", "-o", "a.nthb", "--for", "0", "--timeout", "5min")
+        for is_traced in (True, False):
+            while ("TracerPid:\t0\n" in Path(f"/proc/{one.number}/status").read_text()) == is_traced:
+                assert attached.poll() is None
+        (tmp_path / "pipe").open().close()
+        assert one.line() == "0"
+        assert attached.wait() == 0
+        one.end("line\n").ok()
 
 
 @pytest.mark.launcher

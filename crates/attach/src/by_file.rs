@@ -3,8 +3,11 @@
 //! The file lies in a private folder in `/tmp` of the process; where that cannot be, it has no place
 //! ([`memory_files`](crate::memory_files)). The main thread executes it at the next bytecode. There is no
 //! answer: the script writes one into a file beside it. A main thread that waits is woken, as by a signal, where that is allowed.
+//!
+//! CPython forgets a request that it meets in code whose builtins lack `__import__`, as `namedtuple` executes. So the script says first that it
+//! has begun, and a request that the main thread has taken without that is made again. The script does nothing the second time.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::{Path, PathBuf};
@@ -14,18 +17,22 @@ use crate::memory::Memory;
 use crate::memory_files::MemoryFiles;
 use crate::process;
 use crate::refusal::{Refusal, plain, refuse};
-use crate::x86_64::thread::{Place, Stopped};
+use crate::script::{file_text, literal};
+use crate::x86_64::thread::{Place, Stopped, is_wait};
 
-/// The script and its answer.
+/// The script, what says that it has begun, and its answer.
 const SCRIPT: &str = "script.py";
+const BEGUN: &str = "begun";
 const ANSWER: &str = "answer";
 /// A request may be overwritten, and a thread may have begun to wait.
 const AGAIN: Duration = Duration::from_millis(50);
-/// How long a script that has begun may take.
-const LONGEST_SCRIPT: Duration = Duration::from_secs(30);
+/// How long a script that has begun may take: a snapshot of a large heap takes minutes.
+const LONGEST_SCRIPT: Duration = Duration::from_secs(300);
+/// The ticks of CPU time (10 ms) after which a main thread that has taken the request and not begun will not begin.
+const TICKS_OF_BEGIN: u64 = 5;
 
 /// Where an interpreter looks for a script.
-pub trait Request {
+pub trait Request: Sync {
     /// The memory of the process, and where the path is written.
     fn room(&self) -> (&Memory, u64);
     /// Asks for the script at this path, which ends with a zero. Returns false if the process has ended.
@@ -38,7 +45,7 @@ pub trait Request {
     fn remind(&self);
 }
 
-/// Runs a script in names of its own, and returns the text in its variable `result`.
+/// Runs a script in names of its own, and returns the text in its variable `result`; `again` if it has left none.
 ///
 /// # Errors
 /// If it does not begin within `limit`: then it never runs. If the system refuses.
@@ -57,42 +64,93 @@ pub fn run(
     }
     let end = Instant::now() + limit;
     let mut next = Instant::now();
+    let mut begun = None;
+    let mut taken = None;
     loop {
         let is_pending = request.is_pending().ok_or_else(ended)?;
         if let Some(answer) = placed.answer() {
+            if is_pending {
+                // It was made again, and is not wanted any more.
+                request.cancel();
+            }
             return Ok(answer);
         }
-        if !is_pending && Instant::now() >= end + LONGEST_SCRIPT {
-            return Err(refuse!(
-                "process {pid} has not answered: see what it prints"
-            ));
-        }
-        if is_pending && Instant::now() >= end {
+        let now = Instant::now();
+        if placed.has_begun() {
+            if now >= *begun.get_or_insert(now) + LONGEST_SCRIPT {
+                return Err(refuse!(
+                    "process {pid} has begun what was asked, and has not answered for {} s: see what it prints",
+                    LONGEST_SCRIPT.as_secs()
+                ));
+            }
+        } else if now >= end {
             request.cancel();
-            return Err(refuse!(
-                "process {pid} runs no Python code for {:.1} s: nothing was changed; try again, or give it \
-                 more time with --timeout",
-                limit.as_secs_f64()
-            ));
-        }
-        if is_pending && Instant::now() >= next {
-            remind(pid, request);
-            next = Instant::now() + AGAIN;
+            if placed.is_given_up() {
+                return Err(refuse!(
+                    "process {pid} runs no Python code for {:.1} s: nothing was changed; try again, or give it \
+                     more time with --timeout",
+                    limit.as_secs_f64()
+                ));
+            }
+        } else if is_pending {
+            taken = None;
+            if now >= next {
+                remind(pid, request);
+                next = Instant::now() + AGAIN;
+            }
+        } else if Ticks::of(pid).is_some_and(|ticks| ticks.have_passed(taken.get_or_insert(ticks)))
+            || waits(pid)
+        {
+            if !request.make(&path) {
+                return Err(ended());
+            }
+            next = now;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
+/// The CPU time of a main thread.
+#[derive(Clone, Copy)]
+struct Ticks(u64);
+
+impl Ticks {
+    fn of(pid: u32) -> Option<Self> {
+        process::main_thread(pid).map(|(_, ticks)| Self(ticks))
+    }
+
+    /// Whether enough have passed since `taken` to open a script and to begin it.
+    fn have_passed(self, taken: &Self) -> bool {
+        self.0 >= taken.0 + TICKS_OF_BEGIN
+    }
+}
+
+/// Whether the main thread waits for something, which it does not where it opens a script.
+fn waits(pid: u32) -> bool {
+    process::main_thread(pid).is_some_and(|(state, _)| state == 'S')
+        && process::sleeps_in(pid, pid).is_some_and(is_wait)
+}
+
 /// Lets the interpreter look, and wakes a main thread that waits. Where it may not be stopped, it looks when it wakes.
 fn remind(pid: u32, request: &dyn Request) {
-    let stopped = Stopped::new(pid, pid);
-    request.remind();
-    if let Ok(Some(stopped)) = stopped
-        && stopped.place() != Place::Elsewhere
-    {
-        // A thread that is gone needs no waking.
-        let _ = stopped.wake();
-    }
+    let work = || {
+        let stopped = Stopped::new(pid, pid);
+        if request.is_pending() != Some(true) {
+            // It is in the script by now, whose waits are not to be interrupted.
+            return;
+        }
+        request.remind();
+        if let Ok(Some(stopped)) = stopped
+            && stopped.place() != Place::Elsewhere
+        {
+            // A thread that is gone needs no waking.
+            let _ = stopped.wake();
+        }
+    };
+    // It is traced by a thread of its own: at that one's end, the kernel lets go of it, also if it has not stopped in time.
+    std::thread::scope(|scope| {
+        scope.spawn(work);
+    });
 }
 
 /// A script that the process can read, and where it answers.
@@ -113,7 +171,7 @@ impl<'a> Placed<'a> {
         };
         let (memory, room) = request.room();
         let files = MemoryFiles::new(pid, memory, room).and_then(|files| {
-            files.write_script(&literal(script))?;
+            files.write_script(script)?;
             Ok(files)
         });
         files.map(Self::MemoryFiles).map_err(|other| {
@@ -133,6 +191,21 @@ impl<'a> Placed<'a> {
                 .into_os_string()
                 .into_encoded_bytes(),
             Self::MemoryFiles(files) => files.path().into_bytes(),
+        }
+    }
+
+    fn has_begun(&self) -> bool {
+        match self {
+            Self::Folder(folder) => folder.outside.join(BEGUN).exists(),
+            Self::MemoryFiles(files) => files.has_begun(),
+        }
+    }
+
+    /// Sees to it that the script does nothing any more. Returns false if it has begun.
+    fn is_given_up(&self) -> bool {
+        match self {
+            Self::Folder(folder) => folder.is_given_up(),
+            Self::MemoryFiles(files) => files.is_given_up(),
         }
     }
 
@@ -168,18 +241,31 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Writes the script, which leaves no name behind: it is one expression.
     fn write_script(&self, script: &str) -> io::Result<()> {
-        let answer = self.inside.join(ANSWER);
-        let (script, answer) = (literal(script), literal(&answer.to_string_lossy()));
-        let text = format!(
-            "(lambda names, os, at: (exec({script}, names), (lambda fd: (os.write(fd, \
-             names['result'].encode(errors='replace')), os.close(fd)))(os.open(at + '.part', os.O_CREAT | os.O_WRONLY, \
-             0o600)), os.rename(at + '.part', at)))({{}}, __import__('os'), {answer})\n"
+        let at = |name| literal(&self.inside.join(name).to_string_lossy());
+        let begin = format!(
+            "    try:
+        os.close(os.open({}, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return",
+            at(BEGUN)
+        );
+        let answer = at(ANSWER);
+        let answer = format!(
+            "        fd = os.open({answer} + '.part', os.O_CREAT | os.O_WRONLY, 0o600)
+        os.write(fd, text)
+        os.close(fd)
+        os.rename({answer} + '.part', {answer})"
         );
         let path = self.outside.join(SCRIPT);
-        fs::write(&path, text)?;
+        fs::write(&path, file_text(script, &begin, &answer))?;
         chown(path, Some(self.owner.0), Some(self.owner.1))
+    }
+
+    fn is_given_up(&self) -> bool {
+        let begun = self.outside.join(BEGUN);
+        let made = OpenOptions::new().write(true).create_new(true).open(begun);
+        made.is_ok()
     }
 
     fn answer(&self) -> Option<String> {
@@ -191,25 +277,5 @@ impl Drop for Folder {
     fn drop(&mut self) {
         // What cannot be removed stays, in a folder of the process's own user.
         let _ = fs::remove_dir_all(&self.outside);
-    }
-}
-
-/// A text as a literal of Python.
-fn literal(text: &str) -> String {
-    let signs = text.chars().map(|sign| match sign {
-        ' '..='~' if sign != '\'' && sign != '\\' => sign.to_string(),
-        _ => format!("\\U{:08x}", u32::from(sign)),
-    });
-    format!("'{}'", signs.collect::<String>())
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn a_literal_has_no_sign_that_ends_it() {
-        assert_eq!(
-            super::literal("a'\\\n"),
-            "'a\\U00000027\\U0000005c\\U0000000a'"
-        );
     }
 }

@@ -6,11 +6,13 @@ use crate::refusal::{Refusal, refuse};
 
 /// The functions that the stub calls, in the order of [`crate::x86_64::stub::Block::functions`]. All are part of the
 /// public interface, or exported by every build of CPython 3.11 to 3.15; no offset of a structure is used.
-pub const FUNCTIONS: [&str; 20] = [
+pub const FUNCTIONS: [&str; 22] = [
     "Py_AddPendingCall",
     "Py_CompileString",
     "PyEval_EvalCode",
     "PyEval_GetBuiltins",
+    "PyImport_GetModuleDict",
+    "PyModule_GetDict",
     "PyDict_New",
     "PyDict_SetItemString",
     "PyDict_GetItemString",

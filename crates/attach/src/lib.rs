@@ -37,6 +37,8 @@ mod pypy;
 #[cfg(target_arch = "x86_64")]
 mod remote;
 #[cfg(target_arch = "x86_64")]
+mod script;
+#[cfg(target_arch = "x86_64")]
 mod x86_64;
 
 #[cfg(target_arch = "x86_64")]

@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use crate::memory::Memory;
 use crate::process;
+use crate::script::file_text;
 use crate::x86_64::inject::find_gadgets;
 use crate::x86_64::thread::Stopped;
 
@@ -16,8 +17,9 @@ use crate::x86_64::thread::Stopped;
 const NAME: &[u8] = b"nthbyte\0";
 /// How often the thread is stopped until the calls can be made.
 const ATTEMPTS: u32 = 20;
-/// The first byte of the answer, once the rest of it is there.
-const WHOLE: u8 = b'+';
+/// The first sign of the answer, once the script has begun, and once the rest of it is there.
+const BEGUN: char = '~';
+const WHOLE: char = '+';
 
 /// Both files. Those that the process still has open are closed when this is dropped.
 pub struct MemoryFiles<'a> {
@@ -79,15 +81,33 @@ impl<'a> MemoryFiles<'a> {
         }
     }
 
-    /// Writes the script: one expression, which leaves no name behind. `literal` is the code that it executes, as a literal.
-    pub fn write_script(&self, literal: &str) -> io::Result<()> {
-        let [script, answer] = self.numbers;
-        let text = format!(
-            "(lambda names, os: (exec({literal}, names), os.pwrite({answer}, names['result'].encode(errors='replace'), 1), \
-             os.pwrite({answer}, b'{}', 0), os.close({answer}), os.close({script})))({{}}, __import__('os'))\n",
-            char::from(WHOLE),
+    /// Writes the script.
+    pub fn write_script(&self, script: &str) -> io::Result<()> {
+        let [number, answer] = self.numbers;
+        let begin = format!(
+            "    if os.pread({answer}, 1, 0):
+        return
+    os.pwrite({answer}, b'{BEGUN}', 0)"
         );
-        self.files[0].write_all_at(text.as_bytes(), 0)
+        let answer = format!(
+            "        os.pwrite({answer}, text, 1)
+        os.pwrite({answer}, b'{WHOLE}', 0)
+        os.close({answer})
+        os.close({number})"
+        );
+        self.files[0].write_all_at(file_text(script, &begin, &answer).as_bytes(), 0)
+    }
+
+    /// Whether the script has begun, or must not begin any more.
+    pub fn has_begun(&self) -> bool {
+        self.files[1]
+            .metadata()
+            .is_ok_and(|answer| answer.len() > 0)
+    }
+
+    /// Sees to it that the script does nothing any more. Returns false if it has begun.
+    pub fn is_given_up(&self) -> bool {
+        !self.has_begun() && self.files[1].write_all_at(b"-", 0).is_ok()
     }
 
     /// The path of the script, as the process sees it.
@@ -101,7 +121,7 @@ impl<'a> MemoryFiles<'a> {
         let mut bytes = vec![0; usize::try_from(length).ok()?];
         self.files[1].read_exact_at(&mut bytes, 0).ok()?;
         let (first, rest) = bytes.split_first()?;
-        (*first == WHOLE).then(|| String::from_utf8_lossy(rest).into_owned())
+        (char::from(*first) == WHOLE).then(|| String::from_utf8_lossy(rest).into_owned())
     }
 }
 

@@ -67,6 +67,15 @@ pub fn threads(pid: u32) -> Vec<u32> {
     names.filter_map(|name| name.parse().ok()).collect()
 }
 
+/// The state of the main thread, and the CPU time that it has used, in ticks; `None` if there is no such process.
+pub fn main_thread(pid: u32) -> Option<(char, u64)> {
+    let text = fs::read_to_string(path(pid, &format!("task/{pid}/stat"))).ok()?;
+    // The name may have spaces and brackets.
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |number: usize| fields.get(number)?.parse::<u64>().ok();
+    Some((fields.first()?.chars().next()?, ticks(11)? + ticks(12)?))
+}
+
 /// The number of the system call that a thread sleeps in; `None` if it runs, or may not be looked at.
 pub fn sleeps_in(pid: u32, thread: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")).ok()?;
@@ -137,6 +146,7 @@ mod tests {
         assert_eq!(own_number(pid), pid);
         assert!(threads(pid).contains(&pid));
         assert!(!is_stopped(pid));
+        assert!(main_thread(pid).is_some());
         assert!(check(pid).unwrap_err().0.contains("this command"));
     }
 

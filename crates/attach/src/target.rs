@@ -96,6 +96,12 @@ impl Target {
     /// # Errors
     /// If it does not begin within `limit`: then it never runs. If the process ends; if the system refuses.
     pub fn run(&self, script: &str, limit: Duration) -> Result<String, Refusal> {
+        // What a thread traces is let go of by the kernel at the thread's end, also if it has not stopped in time.
+        let done = std::thread::scope(|scope| scope.spawn(|| self.run_here(script, limit)).join());
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    fn run_here(&self, script: &str, limit: Duration) -> Result<String, Refusal> {
         let end = Instant::now() + limit;
         loop {
             let left = end.saturating_duration_since(Instant::now());

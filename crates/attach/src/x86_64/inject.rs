@@ -32,8 +32,8 @@ const MOST_LOOKS: usize = 100;
 /// The first threads of a process with very many.
 const MOST_THREADS: usize = 64;
 
-/// The names of the script's variables and of its file, each with a zero at its end.
-const NAMES: [&str; 3] = ["__builtins__", "result", "<nthbyte attach>"];
+/// The names of the script's variables, of its file and of a module, each with a zero at its end.
+const NAMES: [&str; 4] = ["__builtins__", "result", "<nthbyte attach>", "builtins"];
 
 /// How a script ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -494,6 +494,9 @@ pub fn find_gadgets(pid: u32, memory: &Memory) -> Result<Gadgets, Refusal> {
     };
     let (mut call, mut restore) = (None, None);
     let maps = mappings(pid)?;
+    if maps.is_empty() {
+        return Err(refuse!("process {pid} has ended"));
+    }
     let is_file = |name: &str| name.starts_with('/');
     let mut executable: Vec<_> = maps
         .iter()

@@ -69,8 +69,8 @@ pub struct Block {
     pub keyboard_interrupt: u64,
     /// The addresses of [`FUNCTIONS`].
     pub functions: [u64; FUNCTIONS.len()],
-    /// `__builtins__`, `result` and the name of the script's file.
-    pub names: [[u8; 24]; 3],
+    /// `__builtins__`, `result`, the name of the script's file, and `builtins`.
+    pub names: [[u8; 24]; 4],
     /// The result: the variable `result` of the script, as UTF-8.
     pub result: [u8; RESULT],
     /// The script.
@@ -219,9 +219,25 @@ nthbyte_attach_raise:
     mov r14, rax
     test rax, rax
     jz 30f
+    // Not those of the frame that runs: code may have names without them (`namedtuple` executes such code).
+    call [rbx + {module_dict}]
+    test rax, rax
+    jz 24f
+    mov rdi, rax
+    lea rsi, [rbx + {names} + 72]
+    call [rbx + {dict_get}]
+    test rax, rax
+    jz 24f
+    mov rdi, rax
+    call [rbx + {get_dict}]
+    test rax, rax
+    jnz 25f
+24:
+    call [rbx + {err_clear}]
     call [rbx + {get_builtins}]
     test rax, rax
     jz 30f
+25:
     mov rdi, r14
     lea rsi, [rbx + {names}]
     mov rdx, rax
@@ -362,6 +378,8 @@ nthbyte_attach_end:
     compile_string = const function("Py_CompileString"),
     eval_code = const function("PyEval_EvalCode"),
     get_builtins = const function("PyEval_GetBuiltins"),
+    module_dict = const function("PyImport_GetModuleDict"),
+    get_dict = const function("PyModule_GetDict"),
     dict_new = const function("PyDict_New"),
     dict_set = const function("PyDict_SetItemString"),
     dict_get = const function("PyDict_GetItemString"),

@@ -73,8 +73,15 @@ def run():
             _load(spec_from_file_location(
                 'nthbyte', folder + '/__init__.py', submodule_search_locations=[folder]))
         from nthbyte._remote import answer
-    except (ImportError, OSError) as error:
-        return f'!it cannot import nthbyte: {{error}}'
+    except Exception as error:
+        # A signal handler of the program may have raised it.
+        import os
+        own, at = ({folder}, os.path.dirname(os.__file__), '<frozen ', '<nthbyte '), error.__traceback__
+        while at is not None:
+            if not at.tb_frame.f_code.co_filename.startswith(own):
+                raise
+            at = at.tb_next
+        return f'!it cannot import nthbyte: {{type(error).__name__}}: {{error}}'
     return answer({request})
 from _signal import SIG_BLOCK, SIG_UNBLOCK, pthread_sigmask
 signals = {{{SIGNALS}}} - pthread_sigmask(SIG_BLOCK, ())
