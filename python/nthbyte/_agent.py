@@ -23,8 +23,6 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 # Samples the calls of malloc.
 NATIVE_LIBRARY = os.path.join(_FOLDER, "libnthbyte_native.so")
-# The agent for programs without an interpreter.
-PROGRAM_LIBRARY = os.path.join(_FOLDER, "libnthbyte_program.so")
 # The command that reads profiles. `__main__` has it too, which does not import this module for it.
 COMMAND = os.path.join(_FOLDER, "bin", "nthbyte")
 

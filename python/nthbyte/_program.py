@@ -1,18 +1,15 @@
-"""``nthbyte run -- ./program``: runs a program of native code, in the place of this process.
+"""``nthbyte run -- ./program``: has the command run a program of native code, in the place of this process.
 
-The agent for such programs is preloaded. It begins the session before the program's ``main``, and takes itself and its
-settings out of the environment: see ``crates/program``.
+The command checks the program, and preloads the agent for such programs (``crates/cli/src/commands/run_program.rs``).
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
-import stat
 import sys
 
-from nthbyte._agent import NATIVE_LIBRARY, PROGRAM_LIBRARY, Error, interpreter, to_json, with_utf8_paths
+from nthbyte._agent import COMMAND, Error, interpreter, to_json, with_utf8_paths
 from nthbyte._command_line import HEAD, Program, fail, is_python_script
 from nthbyte._family import is_interpreter
 from nthbyte._options import OPTIONS
@@ -23,24 +20,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-# The variable with the settings, which crates/program/src/settings.rs reads.
-_VARIABLE = b"NTHBYTE_PROGRAM"
-
 # The options that have a meaning for a program without Python. The first group is that of a session's settings.
 _SETTINGS = ("force", "every", "seed", "tags")
 _OTHERS = ("output", "quiet", "native", "native_frames", "fixed")
-
-# Of an ELF file: the kinds of programs that processors run (e_machine), and of segments (p_type).
-_PROCESSORS = {
-    3: "x86 with 32 bits",
-    40: "ARM with 32 bits",
-    62: "x86-64",
-    183: "AArch64",
-    243: "RISC-V",
-    258: "LoongArch",
-}
-_OWN_PROCESSOR = 183 if os.uname().machine == "aarch64" else 62
-_INTERPRETER_SEGMENT = 3
 
 
 def recognise(program: Program) -> Program:
@@ -71,6 +53,7 @@ def execute(program: Program, options: dict[str, Any]) -> NoReturn:
     """
     path = program.target
     _refuse_others(options, path)
+    _refuse_python(path)
     output = options["output"] or program.default_output
     defaults = {option.name: option.default for option in OPTIONS}
     settings = {**defaults, **{name: options[name] for name in _SETTINGS}}
@@ -78,8 +61,6 @@ def execute(program: Program, options: dict[str, Any]) -> NoReturn:
         config: dict[str, Any] = {**configure(output, settings, program.command_line)}
         if options["fixed"]:
             _fix_distances(config, options)
-        check(path)
-        libraries = _libraries()
     except ValueError as error:
         fail(str(error), 2)
     except Error as error:
@@ -91,12 +72,22 @@ def execute(program: Program, options: dict[str, Any]) -> NoReturn:
         executable=as_text(os.path.abspath(path)),
         interpreter="",
     )
+    text = to_json(
+        {
+            "session": with_utf8_paths(config),
+            "force": options["force"],
+            "quiet": options["quiet"],
+            "closed": [descriptor for descriptor in range(3) if not _is_open(descriptor)],
+        }
+    )
+    words = ["--settings", text, "--folder", os.path.dirname(os.path.dirname(COMMAND))]
     _restore_signals()
     try:
-        os.execve(path, program.command_line, _environment(libraries, config, options))
+        os.execve(
+            COMMAND, ["nthbyte", "run-program", *words, "--", path, *program.command_line], _environment()
+        )
     except OSError as error:
-        missing = error.errno == errno.ENOENT and os.path.exists(path)
-        fail(f"cannot run {path}: {'its dynamic linker is missing' if missing else error.strerror}", 1)
+        fail(f"cannot run {COMMAND}: {error.strerror}; install nthbyte again", 1)
 
 
 def _fix_distances(config: dict[str, Any], options: dict[str, Any]) -> None:
@@ -111,70 +102,12 @@ def _fix_distances(config: dict[str, Any], options: dict[str, Any]) -> None:
     config["distances"] = "fixed"
 
 
-def check(path: str) -> None:
-    """Raises ValueError, with one line for the user, if the program cannot be profiled."""
-    name = os.path.basename(path)
-    if not os.access(path, os.X_OK):
-        raise ValueError(f"{path} is not executable: make it so with chmod +x")
-    if is_interpreter(name) or is_interpreter(os.path.basename(os.path.realpath(path))):
-        raise ValueError(_about_python(path))
-    machine, linker = _read_elf(path)
-    if machine != _OWN_PROCESSOR:
-        what = _PROCESSORS.get(machine, "another processor")
-        raise ValueError(
-            f"{path} is built for {what}: nthbyte profiles native programs for {_PROCESSORS[_OWN_PROCESSOR]} here"
-        )
-    if linker is None:
-        raise ValueError(
-            f"{path} is statically linked, so nothing can be preloaded: link it dynamically (without -static)"
-        )
-    if not os.path.basename(linker).startswith("ld-linux"):
-        raise ValueError(f"{path} needs {linker}: nthbyte works with the GNU C library only")
-    status = os.stat(path)
-    gains_user = status.st_mode & stat.S_ISUID and status.st_uid != os.getuid()
-    gains_group = status.st_mode & stat.S_ISGID and status.st_gid != os.getgid()
-    if gains_user or gains_group or (os.getuid() != 0 and _has_capabilities(path)):
-        raise ValueError(
-            f"{path} runs with other rights than yours (setuid), so nothing can be preloaded: run nthbyte as its owner"
-        )
-
-
-def _about_python(path: str) -> str:
+def _refuse_python(path: str) -> None:
+    """Exits if the program is a Python."""
     if os.path.realpath(path) == os.path.realpath(sys.executable):
-        return f"leave out {path!r}: nthbyte run SCRIPT runs it with {interpreter()}, {sys.executable}"
-    return f"{path} is a Python: profile its programs with {path} -m nthbyte run SCRIPT"
-
-
-def _read_elf(path: str) -> tuple[int, str | None]:
-    """Returns the processor of an ELF file, and the path of its dynamic linker, None if it is statically linked.
-
-    Raises ValueError if the file is damaged.
-    """
-    with open(path, "rb") as file:
-        header = file.read(64)
-        machine = int.from_bytes(header[18:20], "big" if header[5:6] == b"\x02" else "little")
-        if machine != _OWN_PROCESSOR or header[4:5] != b"\x02":
-            # The same processor with addresses of 32 bits (x32) counts as another one.
-            return (machine if machine != _OWN_PROCESSOR else 0), None
-        start = int.from_bytes(header[32:40], "little")
-        size, count = (int.from_bytes(header[at : at + 2], "little") for at in (54, 56))
-        if size < 56:
-            raise ValueError(f"{path} is a damaged program: its headers cannot be read")
-        file.seek(start)
-        segments = file.read(size * count)
-        for at in range(0, len(segments) - size + 1, size):
-            if int.from_bytes(segments[at : at + 4], "little") == _INTERPRETER_SEGMENT:
-                file.seek(int.from_bytes(segments[at + 8 : at + 16], "little"))
-                length = int.from_bytes(segments[at + 32 : at + 40], "little")
-                return machine, os.fsdecode(file.read(min(length, 4096)).rstrip(b"\0"))
-    return machine, None
-
-
-def _has_capabilities(path: str) -> bool:
-    try:
-        return bool(os.getxattr(path, "security.capability"))
-    except (AttributeError, OSError):
-        return False
+        fail(f"leave out {path!r}: nthbyte run SCRIPT runs it with {interpreter()}, {sys.executable}", 2)
+    if is_interpreter(os.path.basename(path)) or is_interpreter(os.path.basename(os.path.realpath(path))):
+        fail(f"{path} is a Python: profile its programs with {path} -m nthbyte run SCRIPT", 2)
 
 
 def _refuse_others(options: dict[str, Any], path: str) -> None:
@@ -186,36 +119,22 @@ def _refuse_others(options: dict[str, Any], path: str) -> None:
         fail(f"--no-native leaves nothing to record: {path} is native code", 2)
 
 
-def _libraries() -> bytes:
-    """Returns the value of LD_PRELOAD that loads the agent. Raises ValueError if there is none."""
-    libraries = f"{NATIVE_LIBRARY}:{PROGRAM_LIBRARY}"
-    if libraries.count(":") != 1 or any(sign.isspace() for sign in libraries):
-        folder = os.path.dirname(PROGRAM_LIBRARY)
-        raise ValueError(f"the path of nthbyte has a space or a colon, so nothing can be preloaded: {folder}")
-    return os.fsencode(libraries)
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
-def _environment(libraries: bytes, config: dict[str, Any], options: dict[str, Any]) -> dict[bytes, bytes]:
-    """Returns the environment in which this process was started, with the agent and its settings."""
-    # Not that of `os.environ`: Python itself sets LC_CTYPE in the C locale.
+def _environment() -> dict[bytes, bytes]:
+    """Returns the environment in which this process was started. Python itself sets LC_CTYPE in the C locale."""
     try:
         with open("/proc/self/environ", "rb") as file:
             variables = [entry.partition(b"=") for entry in file.read().split(b"\0") if b"=" in entry]
-        environment = {name: value for name, _, value in variables}
+        return {name: value for name, _, value in variables}
     except OSError:
-        environment = dict(os.environb)
-    before = environment.get(b"LD_PRELOAD")
-    environment[b"LD_PRELOAD"] = libraries + (b":" + before if before else b"")
-    # As numbers: a name need not be UTF-8.
-    session = with_utf8_paths(config)
-    settings = {
-        "session": session,
-        "force": options["force"],
-        "quiet": options["quiet"],
-        "preload": None if before is None else list(before),
-    }
-    environment[_VARIABLE] = to_json(settings).encode()
-    return environment
+        return dict(os.environb)
 
 
 def _restore_signals() -> None:

@@ -265,18 +265,28 @@ def test_nobody_waits_for_a_daemon(built: Callable[[str], Path], tmp_path: Path)
 
 
 def test_the_program_inherits_the_same(built: Callable[[str], Path], tmp_path: Path) -> None:
-    """Python sets LC_CTYPE where the locale is C, and ignores SIGPIPE: the program does not see that."""
+    """Python sets LC_CTYPE where the locale is C, and ignores SIGPIPE, as Rust does: the program does not see that.
+
+    Nor that Rust opens files in place of closed ones.
+    """
     program = [str(built("surroundings")), "a b", "\udcff"]
-    for extra in ({"LANG": "C"}, {"LD_PRELOAD": "libc.so.6", "LANG": "C", "LC_ALL": ""}):
+    for extra, closed in (
+        ({"LANG": "C"}, ""),
+        ({"LD_PRELOAD": "libc.so.6", "LANG": "C", "LC_ALL": ""}, ""),
+        ({"ZEBRA": "1", "APE": "2"}, "0<&-"),
+        ({}, "2>&-"),
+    ):
         environment = {**extra, "EMPTY": ""}
         # A shell adds variables of its own; `env` starts the program in this environment only.
-        words = ["env", "-i", *(f"{name}={value}" for name, value in environment.items())]
+        words = ["sh", "-c", f'exec "$@" {closed}', "sh", "env", "-i"]
+        words += [f"{name}={value}" for name, value in environment.items()]
         plain = run([*words, *program], tmp_path)
         launcher = [*words, sys.executable, "-c", _LAUNCH, "run", "-f", "-o", "out.nthb", "--", *program]
         done = run(launcher, tmp_path)
         assert done.ok().out == plain.ok().out
-        assert done.err.startswith("nthbyte: ")
-        assert done.err.count("\n") == 1
+        if closed != "2>&-":
+            assert done.err.startswith("nthbyte: ")
+            assert done.err.count("\n") == 1
 
 
 # Setting a new variable moves the environment to another place.

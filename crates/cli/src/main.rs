@@ -1,4 +1,4 @@
-//! The command `nthbyte`, except `run`, `tune` and `check`: they run inside the interpreter that is
+//! The command `nthbyte`, except `run` of Python programs, `tune` and `check`: they run inside the interpreter that is
 //! profiled, so its launcher (`python -m nthbyte`) implements them.
 //!
 //! Every subcommand is a file in `commands/`: its arguments, and what it does. An error is one line

@@ -14,6 +14,7 @@ pub mod meant;
 mod measure_test;
 mod memory;
 mod merge;
+mod run_program;
 mod summary;
 mod tests_of_run;
 mod tree;
@@ -66,6 +67,9 @@ pub enum Command {
     Import(import::Arguments),
     /// Say what works here, or in a running process, and what prevents the rest.
     Check(elsewhere::Words),
+    /// What `run` executes for a program of native code.
+    #[command(hide = true)]
+    RunProgram(run_program::Arguments),
     /// What the plugin for pytest asks of a test with a limit.
     #[command(hide = true)]
     MeasureTest(measure_test::Arguments),
@@ -86,6 +90,7 @@ impl Command {
             Self::Diff(arguments) => return arguments.run(),
             Self::Leaks(arguments) => return arguments.run(),
             Self::Tests(arguments) => return arguments.run(),
+            Self::RunProgram(arguments) => return arguments.run(),
             Self::Run(words) => words.refuse("run"),
             Self::Check(words) => words.refuse("check"),
             Self::Tune(words) => words.refuse("tune"),
