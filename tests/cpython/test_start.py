@@ -20,13 +20,13 @@ MOST = {
     "getpid": 60,
     # Reads of memory that may be unmapped, most of them of the interpreter's structures (`verify`).
     "process_vm_readv": 300,
-    # Pages that are released, and the pieces in which the library is mapped.
-    "madvise": 260,
+    # Pages that are released.
+    "madvise": 90,
     "read": 120,
     "openat": 65,
     "clone3": 3,
 }
-MOST_IN_ALL = 1350
+MOST_IN_ALL = 1100
 
 
 def system_calls(interpreter: Interpreter, arguments: list[str], folder: Path) -> collections.Counter[str]:

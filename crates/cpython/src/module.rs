@@ -7,7 +7,6 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::ptr::null_mut;
-use std::sync::{Mutex, PoisonError};
 
 use nthbyte_host::process::host_images::HostImages;
 use nthbyte_host::process::image;
@@ -99,21 +98,11 @@ extern "C" fn PyInit__native() -> *mut PyObject {
     unsafe { gil.module((&raw mut *definition).cast::<c_void>()) }
 }
 
-/// The interpreter's images between [`prepare`] and the start of a session, as long as no code of the program has run.
-static IMAGES: Mutex<Option<HostImages>> = Mutex::new(None);
-
-fn replace_images(new: Option<HostImages>) -> Option<HostImages> {
-    let mut images = IMAGES.lock().unwrap_or_else(PoisonError::into_inner);
-    std::mem::replace(&mut images, new)
-}
-
 /// `prepare()`: installs the heap early, if possible. `nthbyte run` calls this, as the first step. So it is the time to
 /// release what the interpreter's start used: then what nthbyte itself needs does not come on top.
 unsafe extern "C" fn prepare(_module: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
     answer(None, |gil| {
-        let images = HostImages::find();
-        images.iter().for_each(HostImages::release);
-        replace_images(images);
+        HostImages::find().iter().for_each(HostImages::release);
         // The start of a session reports the error.
         let _ = agent::prepare(gil);
         None
@@ -206,7 +195,6 @@ unsafe extern "C" fn execute(_module: *mut PyObject, arguments: *mut PyObject) -
     let Some(gil) = gil() else {
         return null_mut();
     };
-    replace_images(None);
     // SAFETY: CPython calls this with a live tuple.
     let arguments = unsafe { gil.object(arguments) };
     let argument = |at| arguments.and_then(|arguments| arguments.element(at));
@@ -230,7 +218,6 @@ unsafe extern "C" fn start(_module: *mut PyObject, config: *mut PyObject) -> *mu
             .and_then(|config| agent::start(gil, &config));
         // The start's code is not needed again.
         image::release();
-        replace_images(None).iter().for_each(HostImages::release);
         started.err()
     })
 }

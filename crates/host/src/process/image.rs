@@ -3,7 +3,7 @@
 //! When a page is touched, the kernel maps sixteen pages around it. So most of the library is resident once it has
 //! started: one megabyte, which counts as the program's memory. Most of it is not needed again, and half of the
 //! remainder is needed only to write a block. So the pages of code and constants are released after a session's start
-//! and after each block. The kernel maps them again on demand, in small pieces.
+//! and after each block. The kernel maps them again on demand.
 //!
 //! The code that runs inside an allocation is never released, because an allocation must not wait for the disk: the
 //! page cache may have lost the file by then. Its functions are in the section `nthbyte_hot`
@@ -13,16 +13,11 @@
 //! not overwritten in place. If it is cut short in place, the kernel takes the pages away from every process, resident
 //! or not. No shared library survives that.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::OnceLock;
 
 use super::segments;
-use crate::memory::{SMALLEST_PAGE, page_size};
-
-/// The kernel maps this many bytes around a touched address, instead of 64 KiB. Smaller pieces mean more mappings and a
-/// slower start. With pieces of 16 KiB, 100 KiB more were resident, and a start took 0.4 ms less.
-const PIECE: usize = 2 * SMALLEST_PAGE;
 
 /// The parts of a library that may be released. A library has at most four read-only segments, and the hot code splits
 /// one of them.
@@ -53,23 +48,14 @@ fn hot() -> Range<usize> {
 // In the hot section, so that there is one in each library.
 #[unsafe(link_section = "nthbyte_hot")]
 pub fn release() {
-    CONSTANT.get_or_init(|| {
-        let constant = find(&hot());
-        constant.iter().for_each(|range| cut(range, PIECE));
-        constant
-    });
+    CONSTANT.get_or_init(|| find(&hot()));
     release_again();
 }
 
 /// Releases the pages of this library's code and constants once, all of them: for a library that has no hot code, or has
 /// not run it yet.
-///
-/// The pieces are larger than those of [`release`]: with the same, 40 KiB less were resident, and a start took 0.3 ms more.
 pub fn release_all() {
-    for range in &find(&(0..0)) {
-        cut(range, 2 * PIECE);
-        advise(range, libc::MADV_DONTNEED);
-    }
+    find(&(0..0)).iter().for_each(release_pages);
 }
 
 /// The read-only segments of this library, without the hot code, if there is any. By its own headers: a search among all
@@ -102,31 +88,17 @@ fn find(hot: &Range<usize>) -> Ranges {
     found
 }
 
-/// Splits a mapping into pieces of this size; the kernel does not map pages of other pieces around a touched address.
-/// Neighbouring pieces differ in a `madvise` setting that matters only for reads from the disk.
-fn cut(range: &Range<usize>, piece: usize) {
-    if page_size() != SMALLEST_PAGE {
-        return;
-    }
-    for start in range.clone().step_by(2 * piece) {
-        let length = piece.min(range.end - start);
-        advise(&(start..start + length), libc::MADV_RANDOM);
-    }
-}
-
 /// Does the same as [`release`] if that was called before. Any thread may call this.
 pub fn release_again() {
-    for range in CONSTANT.get().into_iter().flatten() {
-        advise(range, libc::MADV_DONTNEED);
-    }
+    CONSTANT.get().into_iter().flatten().for_each(release_pages);
 }
 
-/// Gives the kernel advice for a part of a segment that no code writes to.
-fn advise(range: &Range<usize>, advice: c_int) {
+/// Releases a part of a segment that no code writes to.
+fn release_pages(range: &Range<usize>) {
     if !range.is_empty() {
         // SAFETY: the range is mapped from the library's file. In a position-independent library, no code writes to a
         // segment without PF_W. So the content does not change: the kernel reads it from the file again.
-        unsafe { libc::madvise(range.start as *mut c_void, range.len(), advice) };
+        unsafe { libc::madvise(range.start as *mut c_void, range.len(), libc::MADV_DONTNEED) };
     }
 }
 
@@ -141,23 +113,10 @@ pub fn range(address: usize) -> [usize; 2] {
 mod tests {
     use super::*;
 
-    /// The mapping that contains an address.
-    fn mapping_of(address: usize) -> Option<Range<usize>> {
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        maps.lines().find_map(|line| {
-            let (start, end) = line.split(' ').next()?.split_once('-')?;
-            let address_of = |text| usize::from_str_radix(text, 16).ok();
-            let range = address_of(start)?..address_of(end)?;
-            range.contains(&address).then_some(range)
-        })
-    }
-
+    /// The content stays the same whenever it is released.
     #[test]
-    fn what_is_released_is_mapped_again_in_pieces() {
+    fn what_is_released_is_mapped_again() {
         release();
-        let piece = mapping_of(find as fn(&Range<usize>) -> Ranges as usize).unwrap();
-        assert!(piece.len() <= PIECE, "{piece:?}");
-        // The content stays the same whenever it is released.
         let texts: Vec<String> = (0..100)
             .map(|number| {
                 release_again();
