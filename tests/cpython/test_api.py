@@ -127,6 +127,25 @@ nthbyte.start("out.nthb", every="1KiB")
 kept = [bytes(1000 + n % 8) for n in range(4000)]
 """
 
+# From 3.13 on, a call of a class that was made often has a frame before the one of `__init__`.
+IN_INIT = """
+import nthbyte
+
+class App:
+    def __init__(self, starts):
+        if starts:
+            nthbyte.start("out.nthb", every="4KiB")
+            self.kept = [bytes(1000 + n % 8) for n in range(4000)]
+
+def make(starts):
+    return App(starts)
+
+for _ in range(100):
+    make(False)
+make(True)
+assert nthbyte.stop().samples > 500
+"""
+
 OFTEN = """
 import nthbyte, random
 random.seed(1)
@@ -232,6 +251,11 @@ def test_start_and_stop_in_different_threads(interpreter: Interpreter, tmp_path:
 def test_the_profile_is_complete_without_stop(interpreter: Interpreter, tmp_path: Path) -> None:
     _run(interpreter, tmp_path, FORGOTTEN)
     assert summary(tmp_path / "out.nthb")["complete"]
+
+
+def test_the_first_session_begins_where_an_object_is_made(cpython: Interpreter, tmp_path: Path) -> None:
+    _run(cpython, tmp_path, IN_INIT)
+    assert "App.__init__" in {row["name"] for row in summary(tmp_path / "out.nthb")["rows"]}
 
 
 def test_many_sessions_in_one_process(cpython: Interpreter, tmp_path: Path) -> None:

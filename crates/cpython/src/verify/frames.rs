@@ -108,6 +108,11 @@ impl Comparison {
             // SAFETY: it is a frame.
             let (back, code, lasti) = unsafe { public.of_frame() };
             let code = code.ok_or(FRAMES)?;
+            if code.address() != walked.code && self.is_before_init(walked.code) {
+                // The public chain leaves it out.
+                frame = Some(public);
+                continue;
+            }
             let offset = walked
                 .instruction
                 .wrapping_sub(walked.code.wrapping_add(self.layout.code_instructions));
@@ -130,6 +135,13 @@ impl Comparison {
             FRAMES,
         )?;
         self.verify_code(*top.ok_or("no frame")?)
+    }
+
+    /// Whether it is the code that CPython 3.13 and later run between a class and its `__init__` (`_Py_InitCleanup`), which has its name for a file.
+    fn is_before_init(&self, code: usize) -> bool {
+        let word = |offset| self.reader.read::<usize>(code, offset);
+        let name = word(self.layout.code_qualname);
+        name.is_some() && name == word(self.layout.code_filename)
     }
 
     /// The innermost frames with code, by the layout, and whether frames without code lie between them.
