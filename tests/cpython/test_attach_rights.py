@@ -1,4 +1,4 @@
-"""``nthbyte attach`` where the system does not allow to trace a process: each refusal is real, and a prepared process answers."""
+"""``nthbyte attach`` where no process may be traced: each refusal is real, and a prepared process answers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def test_a_refusal_says_why_and_a_prepared_process_answers(
         "yama 1": ([*YAMA, "1", *WITHOUT_RIGHT], "(kernel.yama.ptrace_scope=1): use sudo"),
         "yama 2": ([*YAMA, "2", *WITHOUT_RIGHT], "(kernel.yama.ptrace_scope=2): use sudo"),
         "yama 3": ([*YAMA, "3", *WITHOUT_RIGHT], "(kernel.yama.ptrace_scope=3): start the program with"),
-        "seccomp": (_with_filter(cpython), "a filter of system calls (seccomp), as containers have it, forbids ptrace"),
+        "seccomp": (
+            _with_filter(cpython),
+            "a filter of system calls (seccomp), as containers have it, forbids ptrace",
+        ),
     }[reason]
     if reason == "seccomp" and cpython.tree is not None:
         pytest.skip("the command runs outside of that system")
