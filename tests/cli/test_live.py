@@ -152,6 +152,27 @@ def test_a_running_process_is_followed(tmp_path: Path) -> None:
         assert screen.end() == 0
 
 
+def test_a_process_that_is_not_recorded_is_while_it_is_viewed(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(WORK)
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    with subprocess.Popen(
+        [sys.executable, "app.py"], cwd=tmp_path, env=own, stdin=subprocess.PIPE
+    ) as running:
+        while not (tmp_path / "begun").exists():
+            assert running.poll() is None
+            time.sleep(0.02)
+        screen = Screen([str(COMMAND), "live", str(running.pid)], tmp_path)
+        screen.until("growing", "q quit")
+        screen.press("q")
+        assert screen.end() == 0
+        profile = f"nthbyte-app.{running.pid}.nthb"
+        assert f"samples; see it with: nthbyte explain {profile}" in screen.text
+        assert harness.summary(tmp_path / profile)["complete"]
+        assert "is not recorded" in harness.report("detach", str(running.pid), folder=tmp_path).err
+        (tmp_path / "end").touch()
+        assert running.wait() == 0
+
+
 def test_a_command_is_run_and_ends_with_the_view(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("print('said', flush=True)\n" + WORK)
     words = [sys.executable, "-m", "nthbyte", "live", "--", "-o", "app.nthb", "app.py"]
@@ -168,7 +189,12 @@ def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
     done = harness.report("live", "a.nthb", folder=tmp_path)
     assert done.status == 1
     assert done.err == "nthbyte: live needs a terminal; nthbyte explain shows a profile as text\n"
-    screen = Screen([str(COMMAND), "live", str(os.getpid())], tmp_path)
-    screen.process.wait()
-    screen._read()
-    assert f"process {os.getpid()} is not recorded: nthbyte attach {os.getpid()} begins that" in screen.text
+    other = subprocess.Popen(["sleep", "600"])
+    try:
+        screen = Screen([str(COMMAND), "live", str(other.pid)], tmp_path)
+        screen.process.wait()
+        screen._read()
+    finally:
+        other.kill()
+        other.wait()
+    assert f"process {other.pid} runs no CPython" in screen.text

@@ -1,6 +1,7 @@
 //! `nthbyte live`: a view of a profile in the terminal while the program still writes it.
 //!
 //! ```text
+//! begun    a recording that begins and ends with the view
 //! source   which files, and reading on when they have grown, in a thread of its own
 //! state    what is shown, and what a key does
 //! screen   the state as lines
@@ -8,12 +9,13 @@
 //!
 //! Nothing runs in the program for it.
 
+mod begun;
 mod screen;
 mod source;
 mod state;
 
 use std::io::{IsTerminal, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -21,7 +23,9 @@ use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::output::say;
 use crate::question::by::{NoBy, NoLabel};
+use begun::Begun;
 use source::Source;
 use state::State;
 
@@ -29,8 +33,8 @@ use state::State;
 #[derive(Args)]
 #[command(override_usage = "nthbyte live [OPTIONS] (PID | PROFILE | -- COMMAND...)")]
 pub struct Arguments {
-    /// The number of a process that nthbyte records, or a profile; it need not be complete. `nthbyte live -- app.py` runs a program
-    /// as `nthbyte run app.py` does, and ends it when the view ends.
+    /// The number of a process, or a profile; it need not be complete. A process that is not recorded is, by `nthbyte attach`, until the
+    /// view ends. `nthbyte live -- app.py` runs a program as `nthbyte run app.py` does, and ends it when the view ends.
     #[arg(value_name = "PID|PROFILE")]
     what: String,
     /// The process that is about to write the profile.
@@ -60,26 +64,45 @@ impl Arguments {
         if !stdout().is_terminal() {
             bail!("live needs a terminal; nthbyte explain shows a profile as text");
         }
-        let path = path_of(&self.what)?;
-        let source = Source::follow(&path, self.writer)?;
-        let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
-        let result = show(&mut terminal, &source);
-        // A terminal that is gone refuses both. `ratatui::restore` and the drop of a terminal would print that, and panic
-        // where the error has nowhere to go.
-        let _ = terminal.show_cursor();
-        let _ = ratatui::try_restore();
-        std::mem::forget(terminal);
+        let (path, begun) = path_of(&self.what)?;
+        let result = view(&path, self.writer);
+        if let Some(begun) = begun {
+            say!("{}", begun.end());
+        }
         result
     }
 }
 
-/// The profile that is meant: of a process, if it is the number of one.
-fn path_of(what: &str) -> Result<PathBuf> {
+/// Shows a profile until the user leaves it.
+fn view(path: &Path, writer: Option<u32>) -> Result<()> {
+    let source = Source::follow(path, writer)?;
+    let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
+    let result = show(&mut terminal, &source);
+    // A terminal that is gone refuses both. `ratatui::restore` and the drop of a terminal would print that, and panic
+    // where the error has nowhere to go.
+    let _ = terminal.show_cursor();
+    let _ = ratatui::try_restore();
+    std::mem::forget(terminal);
+    result
+}
+
+/// The profile that is meant: of a process, if it is the number of one, whose recording may begin here.
+fn path_of(what: &str) -> Result<(PathBuf, Option<Begun>)> {
     let is_number = !what.is_empty() && what.bytes().all(|digit| digit.is_ascii_digit());
-    if is_number && !PathBuf::from(what).exists() {
-        return source::of_process(what);
+    if !is_number || PathBuf::from(what).exists() {
+        return Ok((PathBuf::from(what), None));
     }
-    Ok(PathBuf::from(what))
+    if let Some(path) = source::of_process(what)? {
+        return Ok((path, None));
+    }
+    let begun = Begun::begin(what)?;
+    match source::of_process(what)? {
+        Some(path) => Ok((path, Some(begun))),
+        None => {
+            say!("{}", begun.end());
+            bail!("process {what} has ended, or writes its profile where this user cannot read it")
+        }
+    }
 }
 
 /// Waits for a key, for at most [`TICK`]. Returns whether the terminal is still there. Its programs get SIGHUP otherwise, but not all of

@@ -135,6 +135,20 @@ impl Look {
     }
 }
 
+/// The largest parts, as many as fit.
+fn made_of(parts: &[String], width: usize) -> String {
+    let mut line = format!("RSS is made of: {}", parts[0]);
+    for (number, part) in parts.iter().enumerate().skip(1) {
+        // Room for the sign of what is left out.
+        let left = if number + 1 == parts.len() { 0 } else { 2 };
+        if line.chars().count() + 3 + part.chars().count() + left > width {
+            return line + " …";
+        }
+        line = format!("{line} · {part}");
+    }
+    line
+}
+
 fn head(watch: &Watch, state: &State, look: &Look, width: usize) -> Vec<Line<'static>> {
     let mut words = vec![watch.command.clone(), watch.interpreter.clone()];
     if watch.processes > 1 {
@@ -172,7 +186,7 @@ fn head(watch: &Watch, state: &State, look: &Look, width: usize) -> Vec<Line<'st
     });
     let (per_second, share) = watch.collections;
     let collections = format!(
-        "{per_second:.1} collections/s take {} of the time · {}",
+        "{per_second:.1} collections/s, {} of the time · {} so far",
         text::percent(share),
         text::counted(watch.threads as u64, "thread"),
     );
@@ -188,7 +202,7 @@ fn head(watch: &Watch, state: &State, look: &Look, width: usize) -> Vec<Line<'st
     let second = second.collect::<Vec<_>>().join(" · ");
     let parts = match parts.is_empty() {
         true => "RSS is made of: not known yet".to_owned(),
-        false => format!("RSS is made of: {}", parts.join(" · ")),
+        false => made_of(&parts, width),
     };
     vec![
         Line::from(vec![

@@ -68,11 +68,11 @@ impl Source {
     }
 }
 
-/// The profile that a process writes: one of its open files.
+/// The profile that a process writes: one of its open files. `None` if it writes none.
 ///
 /// # Errors
-/// One line that says why there is none, and what to do.
-pub fn of_process(pid: &str) -> Result<PathBuf> {
+/// If there is no such process, or it may not be looked at.
+pub fn of_process(pid: &str) -> Result<Option<PathBuf>> {
     let folder = PathBuf::from(format!("/proc/{pid}/fd"));
     if !Path::new(&format!("/proc/{pid}")).exists() {
         bail!("there is no process {pid}, and no profile of this name");
@@ -84,12 +84,6 @@ pub fn of_process(pid: &str) -> Result<PathBuf> {
         .flatten()
         .filter_map(|entry| entry.path().read_link().ok());
     // A terminal or a pipe would be waited for.
-    let files = links.filter(|path| path.is_file());
-    let mut profiles =
-        files.filter(|path| Reader::describe(path).is_ok_and(|of| of.pid.to_string() == pid));
-    profiles.next().with_context(|| {
-        format!(
-            "process {pid} is not recorded: nthbyte attach {pid} begins that, in another terminal"
-        )
-    })
+    let mut files = links.filter(|path| path.is_file());
+    Ok(files.find(|path| Reader::describe(path).is_ok_and(|of| of.pid.to_string() == pid)))
 }
