@@ -26,11 +26,17 @@ impl<F: Copy + Send + Sync + 'static> AtomicFn<F> {
         }
     }
 
+    /// The address of a function.
+    pub fn address(function: F) -> usize {
+        const { Self::IS_A_FUNCTION };
+        // SAFETY: `F` is a word: `IS_A_FUNCTION`.
+        unsafe { std::mem::transmute_copy::<F, *mut ()>(&function) }.addr()
+    }
+
     /// Sets the function. What this thread has written before is visible to whoever gets it.
     pub fn set(&self, function: F) {
-        // SAFETY: `F` is a word: `IS_A_FUNCTION`.
-        let address = unsafe { std::mem::transmute_copy::<F, *mut ()>(&function) };
-        self.address.store(address, Release);
+        // SAFETY: it is the address of such a function.
+        unsafe { self.set_address(Self::address(function)) };
     }
 
     /// The function, if one was set.
@@ -39,6 +45,28 @@ impl<F: Copy + Send + Sync + 'static> AtomicFn<F> {
         let address = self.address.load(Acquire);
         // SAFETY: an `F` was stored, or null, which is `None`: `IS_A_FUNCTION`.
         unsafe { std::mem::transmute_copy::<*mut (), Option<F>>(&address) }
+    }
+
+    /// The function. It was set before anybody could ask: otherwise the process ends.
+    #[inline]
+    pub fn get_original(&self) -> F {
+        self.get().unwrap_or_else(|| std::process::abort())
+    }
+}
+
+/// A place for a function of some type, whose address alone is known.
+pub trait FunctionPlace: Sync {
+    /// Sets the function.
+    ///
+    /// # Safety
+    /// A function of the type of the place is at this address, for as long as somebody may call it.
+    unsafe fn set_address(&self, address: usize);
+}
+
+impl<F: Copy + Send + Sync + 'static> FunctionPlace for AtomicFn<F> {
+    unsafe fn set_address(&self, address: usize) {
+        let address = std::ptr::with_exposed_provenance_mut(address);
+        self.address.store(address, Release);
     }
 }
 
@@ -55,5 +83,9 @@ mod tests {
         assert!(PLACE.get().is_none());
         PLACE.set(next);
         assert_eq!(PLACE.get().map(|function| function(6)), Some(7));
+        static OTHER: AtomicFn<extern "C" fn(u32) -> u32> = AtomicFn::none();
+        // SAFETY: a function of this type.
+        unsafe { OTHER.set_address(AtomicFn::address(next as extern "C" fn(u32) -> u32)) };
+        assert_eq!(OTHER.get_original()(7), 8);
     }
 }

@@ -66,6 +66,6 @@ mod errno;
 #[cfg(test)]
 agent_allocator!();
 
-pub use atomic_fn::AtomicFn;
+pub use atomic_fn::{AtomicFn, FunctionPlace};
 pub use bounded_lock::BoundedLock;
 pub use errno::{errno, keep_errno, set_errno};

@@ -6,24 +6,23 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char};
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_host::clock::monotonic_nanos;
-use nthbyte_host::keep_errno;
+use nthbyte_host::{AtomicFn, keep_errno};
 use nthbyte_profile::Compilation;
 use nthbyte_profile::event::{LostKind, Nanos};
+use nthbyte_rpython::HookedFunction;
 use nthbyte_rpython::binary::thread_pointer;
 use nthbyte_rpython::compiler::{Compiled, Sections};
 use nthbyte_session::{Recording, guarded};
 
-use crate::collector::{Engine, HookedFunction};
+use crate::collector::Engine;
 use crate::stacks::Stacks;
 
 type Section = unsafe extern "C" fn(*const c_char, usize) -> usize;
 
-static START: AtomicUsize = AtomicUsize::new(0);
-static STOP: AtomicUsize = AtomicUsize::new(0);
+static START: AtomicFn<Section> = AtomicFn::none();
+static STOP: AtomicFn<Section> = AtomicFn::none();
 
 struct Open(UnsafeCell<Sections>);
 // SAFETY: only the holder of the interpreter's lock uses it: the compiler's sections begin and end with the lock held.
@@ -31,13 +30,13 @@ unsafe impl Sync for Open {}
 static OPEN: Open = Open(UnsafeCell::new(Sections::new()));
 
 /// `pypy_debug_start`.
-pub const fn start_function() -> HookedFunction {
-    HookedFunction::new("pypy_debug_start", start_hook as *const (), &START)
+pub fn start_function() -> HookedFunction {
+    HookedFunction::new("pypy_debug_start", start_hook as Section, &START)
 }
 
 /// `pypy_debug_stop`.
-pub const fn stop_function() -> HookedFunction {
-    HookedFunction::new("pypy_debug_stop", stop_hook as *const (), &STOP)
+pub fn stop_function() -> HookedFunction {
+    HookedFunction::new("pypy_debug_stop", stop_hook as Section, &STOP)
 }
 
 /// Forgets sections whose end the last session did not see. The interpreter's lock must be held.
@@ -63,9 +62,8 @@ unsafe fn of_compiler<'a>(category: *const c_char) -> Option<&'a CStr> {
 /// # Safety
 /// Called by the interpreter.
 unsafe extern "C" fn start_hook(category: *const c_char, timestamp: usize) -> usize {
-    // SAFETY: `HookedFunction::moved_to` stored the address of the moved function, which has this type.
-    let result =
-        unsafe { std::mem::transmute::<usize, Section>(START.load(Relaxed))(category, timestamp) };
+    // SAFETY: the arguments are passed on.
+    let result = unsafe { START.get_original()(category, timestamp) };
     // SAFETY: by the contract, and the compiler holds the lock.
     unsafe {
         if let Some(category) = of_compiler(category)
@@ -87,9 +85,8 @@ unsafe extern "C" fn stop_hook(category: *const c_char, timestamp: usize) -> usi
         of_compiler(category)
             .and_then(|category| (*OPEN.0.get()).end(category, thread_pointer(), monotonic_nanos()))
     };
-    // SAFETY: `HookedFunction::moved_to` stored the address of the moved function, which has this type.
-    let result =
-        unsafe { std::mem::transmute::<usize, Section>(STOP.load(Relaxed))(category, timestamp) };
+    // SAFETY: the arguments are passed on.
+    let result = unsafe { STOP.get_original()(category, timestamp) };
     if let Some(done) = done {
         keep_errno(|| record(&done));
     }

@@ -29,6 +29,7 @@
 //!
 //! ```text
 //! binary    the machine code: everything that depends on the processor
+//! hooked    functions of the collector that are hooked
 //! nursery   the value of `nursery_top`, so that the next sample point is not missed
 //! pending   sampled objects until the next minor collection
 //! majors    the steps of major collections
@@ -39,10 +40,12 @@
 pub mod backlog;
 pub mod binary;
 pub mod compiler;
+mod hooked;
 pub mod majors;
 pub mod nursery;
 pub mod pending;
 
+pub use hooked::{HookedFunction, MajorStep, Minor, Reserve};
 pub use majors::Majors;
 pub use nursery::{Nursery, SlowPathOutcome};
 pub use pending::PendingSample;

@@ -1,5 +1,6 @@
 //! Whether the program was translated with RPython, and where its collector is.
 
+use nthbyte_rpython::HookedFunction;
 use nthbyte_rpython::binary::{
     Collector, Detour, FunctionTable, MappedLibrary, MemoryMap, is_collectors, nursery_setters,
 };
@@ -8,7 +9,7 @@ use nthbyte_session::native::{Kind, Request};
 
 use super::collecting::is_collecting_here;
 use super::engine;
-use super::hooks::{HookedFunction, MOST_SETTERS};
+use super::hooks::{self, MOST_SETTERS};
 
 /// A program whose collector can be hooked.
 #[derive(Debug)]
@@ -40,19 +41,13 @@ pub fn find() -> Result<Option<Found>, String> {
     let functions = program.functions.as_ref();
     check_starts(&collector, functions)?;
     let map = MemoryMap::read()?;
-    let detour = |target: usize, function: &HookedFunction| {
-        let (code, text) = (program.code(), program.text.start);
-        let detour = Detour::prepare(code, text, target, function.hook, &map)
-            .map_err(|why| format!("{} cannot be hooked: {why}", function.name))?;
-        function.moved_to(detour.original());
-        Ok::<_, String>(detour)
-    };
+    let detour = |function: HookedFunction, target| function.detour(&program, &map, target);
     let mut hooks = vec![
-        detour(collector.reserve, &HookedFunction::reserve())?,
-        detour(collector.minor, &HookedFunction::minor())?,
+        detour(hooks::reserve(), collector.reserve)?,
+        detour(hooks::minor(), collector.minor)?,
     ];
     if let Some(major) = collector.major {
-        match detour(major.step, &HookedFunction::major_step()) {
+        match detour(hooks::major_step(), major.step) {
             Ok(hook) => hooks.push(hook),
             Err(_) => collector.major = None,
         }
@@ -63,7 +58,7 @@ pub fn find() -> Result<Option<Found>, String> {
     let knows_setup = (1..=MOST_SETTERS).contains(&setters.len());
     if knows_setup {
         for (number, &setter) in setters.iter().enumerate() {
-            hooks.push(detour(setter, &HookedFunction::setter(number))?);
+            hooks.push(detour(hooks::setter(number), setter)?);
         }
     }
     Ok(Some(Found {

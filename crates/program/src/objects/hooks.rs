@@ -1,83 +1,47 @@
 //! The functions that replace functions of the collector. The collector's thread calls them, one at a time.
 
 use std::ffi::c_void;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 
+use nthbyte_host::AtomicFn;
 use nthbyte_host::clock::monotonic_nanos;
-use nthbyte_rpython::SlowPathOutcome;
+use nthbyte_rpython::{HookedFunction, MajorStep, Minor, Reserve, SlowPathOutcome};
 
 use super::collecting::collecting;
 use super::engine::Engine;
 
-type Reserve = unsafe extern "C" fn(*mut c_void, usize) -> usize;
-type Minor = unsafe extern "C" fn(*mut c_void);
-type MajorStep = unsafe extern "C" fn(*mut c_void, usize);
 /// A compiler may have put `allocate_nursery` into a function with other arguments, which are passed on.
 type Setter = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> usize;
 
 /// At most this many functions that set the nursery are hooked.
 pub const MOST_SETTERS: usize = 2;
 
-static RESERVE: AtomicUsize = AtomicUsize::new(0);
-static MINOR: AtomicUsize = AtomicUsize::new(0);
-static MAJOR_STEP: AtomicUsize = AtomicUsize::new(0);
-static SETTERS: [AtomicUsize; MOST_SETTERS] = [const { AtomicUsize::new(0) }; MOST_SETTERS];
+static RESERVE: AtomicFn<Reserve> = AtomicFn::none();
+static MINOR: AtomicFn<Minor> = AtomicFn::none();
+static MAJOR_STEP: AtomicFn<MajorStep> = AtomicFn::none();
+static SETTERS: [AtomicFn<Setter>; MOST_SETTERS] = [const { AtomicFn::none() }; MOST_SETTERS];
 
-/// A function of the collector that is hooked.
-#[derive(Debug)]
-pub struct HookedFunction {
-    /// The function's name in RPython's source.
-    pub name: &'static str,
-    /// The address of the function that replaces it.
-    pub hook: usize,
-    original: &'static AtomicUsize,
+/// `collect_and_reserve`.
+pub fn reserve() -> HookedFunction {
+    HookedFunction::reserve(reserve_hook, &RESERVE)
 }
 
-impl HookedFunction {
-    /// `collect_and_reserve`.
-    pub fn reserve() -> Self {
-        Self {
-            name: "collect_and_reserve",
-            hook: reserve_hook as *const () as usize,
-            original: &RESERVE,
-        }
-    }
+/// `_minor_collection`.
+pub fn minor() -> HookedFunction {
+    HookedFunction::minor(minor_hook, &MINOR)
+}
 
-    /// `_minor_collection`.
-    pub fn minor() -> Self {
-        Self {
-            name: "_minor_collection",
-            hook: minor_hook as *const () as usize,
-            original: &MINOR,
-        }
-    }
+/// `major_collection_step`.
+pub fn major_step() -> HookedFunction {
+    HookedFunction::major_step(major_step_hook, &MAJOR_STEP)
+}
 
-    /// `major_collection_step`.
-    pub fn major_step() -> Self {
-        Self {
-            name: "major_collection_step",
-            hook: major_step_hook as *const () as usize,
-            original: &MAJOR_STEP,
-        }
-    }
-
-    /// A function that sets the nursery, below [`MOST_SETTERS`].
-    pub fn setter(number: usize) -> Self {
-        Self {
-            name: "allocate_nursery",
-            hook: match number {
-                0 => setter_hook::<0> as *const () as usize,
-                _ => setter_hook::<1> as *const () as usize,
-            },
-            original: &SETTERS[number],
-        }
-    }
-
-    /// Sets the address of the original function. Call this before the hook is placed.
-    pub fn moved_to(&self, address: usize) {
-        self.original.store(address, Relaxed);
-    }
+/// A function that sets the nursery, below [`MOST_SETTERS`].
+pub fn setter(number: usize) -> HookedFunction {
+    let hook: Setter = match number {
+        0 => setter_hook::<0>,
+        _ => setter_hook::<1>,
+    };
+    HookedFunction::new("allocate_nursery", hook, &SETTERS[number])
 }
 
 /// Replaces `collect_and_reserve(gc, size)`.
@@ -85,9 +49,8 @@ impl HookedFunction {
 /// # Safety
 /// Called by the collector.
 unsafe extern "C" fn reserve_hook(gc: *mut c_void, size: usize) -> usize {
-    // SAFETY: `HookedFunction::moved_to` stored the address of the moved function, which has this type.
-    let original =
-        || unsafe { std::mem::transmute::<usize, Reserve>(RESERVE.load(Relaxed))(gc, size) };
+    // SAFETY: the arguments are passed on.
+    let original = || unsafe { RESERVE.get_original()(gc, size) };
     // SAFETY: this is the collector's thread.
     let Some(engine) = (unsafe { Engine::current() }) else {
         return original();
@@ -116,8 +79,8 @@ unsafe extern "C" fn reserve_hook(gc: *mut c_void, size: usize) -> usize {
 /// # Safety
 /// Called by the collector.
 unsafe extern "C" fn minor_hook(gc: *mut c_void) {
-    // SAFETY: `HookedFunction::moved_to` stored the address of the moved function, which has this type.
-    let original = || unsafe { std::mem::transmute::<usize, Minor>(MINOR.load(Relaxed))(gc) };
+    // SAFETY: the arguments are passed on.
+    let original = || unsafe { MINOR.get_original()(gc) };
     // SAFETY: this is the collector's thread.
     let Some(engine) = (unsafe { Engine::current() }) else {
         return original();
@@ -141,10 +104,8 @@ unsafe extern "C" fn minor_hook(gc: *mut c_void) {
 /// # Safety
 /// Called by the collector.
 unsafe extern "C" fn major_step_hook(gc: *mut c_void, reserving: usize) {
-    // SAFETY: `HookedFunction::moved_to` stored the address of the moved function, which has this type.
-    let original = || unsafe {
-        std::mem::transmute::<usize, MajorStep>(MAJOR_STEP.load(Relaxed))(gc, reserving)
-    };
+    // SAFETY: the arguments are passed on.
+    let original = || unsafe { MAJOR_STEP.get_original()(gc, reserving) };
     // SAFETY: this is the collector's thread.
     let before = unsafe { Engine::current() }.and_then(|engine| engine.major_state());
     let started = monotonic_nanos();
@@ -167,9 +128,8 @@ unsafe extern "C" fn setter_hook<const NUMBER: usize>(
     e: usize,
     f: usize,
 ) -> usize {
-    let address = SETTERS[NUMBER].load(Relaxed);
-    // SAFETY: `HookedFunction::moved_to` stored the address of the moved function, whose arguments are passed on.
-    let original = || unsafe { std::mem::transmute::<usize, Setter>(address)(a, b, c, d, e, f) };
+    // SAFETY: the arguments are passed on.
+    let original = || unsafe { SETTERS[NUMBER].get_original()(a, b, c, d, e, f) };
     // SAFETY: this is the collector's thread.
     let Some(engine) = (unsafe { Engine::current() }) else {
         return original();

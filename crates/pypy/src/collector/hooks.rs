@@ -1,72 +1,30 @@
 //! The functions that replace functions of the collector.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
+
+use nthbyte_host::AtomicFn;
+use nthbyte_rpython::{HookedFunction, MajorStep, Majors, Minor, Reserve, SlowPathOutcome};
 
 use super::engine::Engine;
 use crate::stacks::Work;
-use nthbyte_rpython::Majors;
-use nthbyte_rpython::SlowPathOutcome;
 
-type Reserve = unsafe extern "C" fn(*mut c_void, usize) -> usize;
-type Minor = unsafe extern "C" fn(*mut c_void);
-type MajorStep = unsafe extern "C" fn(*mut c_void, usize);
+static RESERVE: AtomicFn<Reserve> = AtomicFn::none();
+static MINOR: AtomicFn<Minor> = AtomicFn::none();
+static MAJOR_STEP: AtomicFn<MajorStep> = AtomicFn::none();
 
-static RESERVE: AtomicUsize = AtomicUsize::new(0);
-static MINOR: AtomicUsize = AtomicUsize::new(0);
-static MAJOR_STEP: AtomicUsize = AtomicUsize::new(0);
-
-/// A function of the collector that is hooked.
-#[derive(Debug)]
-pub struct HookedFunction {
-    /// The function's name in PyPy's source.
-    pub name: &'static str,
-    /// The address of the function that replaces it.
-    pub hook: *const (),
-    original: &'static AtomicUsize,
+/// `collect_and_reserve`.
+pub fn reserve() -> HookedFunction {
+    HookedFunction::reserve(reserve_hook, &RESERVE)
 }
 
-impl HookedFunction {
-    /// A function by its name in PyPy's source, what replaces it, and the place for the address of the original.
-    pub const fn new(name: &'static str, hook: *const (), original: &'static AtomicUsize) -> Self {
-        Self {
-            name,
-            hook,
-            original,
-        }
-    }
+/// `_minor_collection`.
+pub fn minor() -> HookedFunction {
+    HookedFunction::minor(minor_hook, &MINOR)
+}
 
-    /// `collect_and_reserve`.
-    pub fn reserve() -> Self {
-        Self {
-            name: "collect_and_reserve",
-            hook: reserve_hook as *const (),
-            original: &RESERVE,
-        }
-    }
-
-    /// `_minor_collection`.
-    pub fn minor() -> Self {
-        Self {
-            name: "_minor_collection",
-            hook: minor_hook as *const (),
-            original: &MINOR,
-        }
-    }
-
-    /// `major_collection_step`.
-    pub fn major_step() -> Self {
-        Self {
-            name: "major_collection_step",
-            hook: major_step_hook as *const (),
-            original: &MAJOR_STEP,
-        }
-    }
-
-    /// Sets the address of the original function. Call this before the hook is placed.
-    pub fn moved_to(&self, address: usize) {
-        self.original.store(address, Ordering::Relaxed);
-    }
+/// `major_collection_step`.
+pub fn major_step() -> HookedFunction {
+    HookedFunction::major_step(major_step_hook, &MAJOR_STEP)
 }
 
 /// Replaces `collect_and_reserve(gc, size)`.
@@ -74,10 +32,8 @@ impl HookedFunction {
 /// # Safety
 /// Called by the interpreter, with its lock held.
 unsafe extern "C" fn reserve_hook(gc: *mut c_void, size: usize) -> usize {
-    // SAFETY: `HookedFunction::moved_to` stored the address of the moved function, which has this type.
-    let original = || unsafe {
-        std::mem::transmute::<usize, Reserve>(RESERVE.load(Ordering::Relaxed))(gc, size)
-    };
+    // SAFETY: the arguments are passed on.
+    let original = || unsafe { RESERVE.get_original()(gc, size) };
     // SAFETY: the lock is held.
     let Some(engine) = (unsafe { Engine::current() }) else {
         return original();
@@ -115,9 +71,8 @@ unsafe extern "C" fn reserve_hook(gc: *mut c_void, size: usize) -> usize {
 /// # Safety
 /// Called by the interpreter, with its lock held.
 unsafe extern "C" fn minor_hook(gc: *mut c_void) {
-    // SAFETY: `HookedFunction::moved_to` stored the address of the moved function, which has this type.
-    let original =
-        || unsafe { std::mem::transmute::<usize, Minor>(MINOR.load(Ordering::Relaxed))(gc) };
+    // SAFETY: the arguments are passed on.
+    let original = || unsafe { MINOR.get_original()(gc) };
     // SAFETY: the lock is held.
     let Some(engine) = (unsafe { Engine::current() }) else {
         return original();
@@ -155,11 +110,8 @@ unsafe extern "C" fn minor_hook(gc: *mut c_void) {
 /// # Safety
 /// Called by the interpreter, with its lock held.
 unsafe extern "C" fn major_step_hook(gc: *mut c_void, reserving: usize) {
-    // SAFETY: `HookedFunction::moved_to` stored the address of the moved function, which has this type.
-    let original = || unsafe {
-        let address = MAJOR_STEP.load(Ordering::Relaxed);
-        std::mem::transmute::<usize, MajorStep>(address)(gc, reserving)
-    };
+    // SAFETY: the arguments are passed on.
+    let original = || unsafe { MAJOR_STEP.get_original()(gc, reserving) };
     // SAFETY: the lock is held.
     let Some(engine) = (unsafe { Engine::current() }) else {
         return original();

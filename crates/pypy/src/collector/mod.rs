@@ -12,14 +12,13 @@
 
 pub mod accounts;
 mod engine;
-mod hooks;
+pub mod hooks;
 mod large;
 mod sampling;
 mod statistics;
 mod totals;
 
 pub use engine::Engine;
-pub use hooks::HookedFunction;
 pub use large::{calloc_hook, find_sites, free_hook, malloc_hook};
 pub use sampling::Remains;
 pub use statistics::Statistics;

@@ -14,7 +14,7 @@ use nthbyte_session::{
 
 use super::python::{self, PypySettings, Wanted, allocate};
 use crate::collector::{
-    Engine, HookedFunction, Remains, Statistics, calloc_hook, find_sites, free_hook, malloc_hook,
+    Engine, Remains, Statistics, calloc_hook, find_sites, free_hook, hooks, malloc_hook,
 };
 use crate::compiler;
 use crate::gil_trap::GilTrap;
@@ -24,7 +24,7 @@ use crate::stacks::{FrameList, Vmprof, keep_names, native as native_stacks, tick
 use nthbyte_rpython::binary::{
     CallSite, Collector, Detour, MappedLibrary, MemoryMap, Redirect, debug_sections, entry,
 };
-use nthbyte_rpython::{Majors, Nursery};
+use nthbyte_rpython::{HookedFunction, Majors, Nursery};
 
 /// The search refuses a larger nursery.
 const LARGEST_NURSERY: usize = 1 << 32;
@@ -139,18 +139,13 @@ impl Running {
         let mut collector = Collector::find(&library).map_err(refuse)?;
         check(&collector, &settings).map_err(refuse)?;
         let map = MemoryMap::read().map_err(refuse)?;
+        let detour = |function: HookedFunction, target| function.detour(&library, &map, target);
         let mut hooks = vec![
-            detour(
-                &library,
-                &map,
-                collector.reserve,
-                &HookedFunction::reserve(),
-            )
-            .map_err(refuse)?,
-            detour(&library, &map, collector.minor, &HookedFunction::minor()).map_err(refuse)?,
+            detour(hooks::reserve(), collector.reserve).map_err(refuse)?,
+            detour(hooks::minor(), collector.minor).map_err(refuse)?,
         ];
         if let Some(major) = collector.major {
-            match detour(&library, &map, major.step, &HookedFunction::major_step()) {
+            match detour(hooks::major_step(), major.step) {
                 Ok(detour) => hooks.push(detour),
                 // The session continues without major collections, and a note says so.
                 Err(_) => collector.major = None,
@@ -165,7 +160,7 @@ impl Running {
                 (sections.start, compiler::start_function()),
                 (sections.stop, compiler::stop_function()),
             ] {
-                compiler.extend(detour(&library, &map, target, &function));
+                compiler.extend(detour(function, target));
             }
         }
         // Both or none.
@@ -414,25 +409,6 @@ fn check_nursery(free: usize, top: usize, moved: usize, most: usize) -> Result<(
         ));
     }
     Ok(())
-}
-
-/// A detour for the function at `target`. It is not placed yet.
-fn detour(
-    library: &MappedLibrary,
-    map: &MemoryMap,
-    target: usize,
-    hooked: &HookedFunction,
-) -> Result<Detour, String> {
-    let detour = Detour::prepare(
-        library.code(),
-        library.text.start,
-        target,
-        hooked.hook as usize,
-        map,
-    )
-    .map_err(|why| format!("{} cannot be hooked: {why}", hooked.name))?;
-    hooked.moved_to(detour.original());
-    Ok(detour)
 }
 
 /// Redirects the library's `malloc` and `calloc`.
