@@ -106,11 +106,18 @@ pub fn find(path: &Path) -> Result<Family, FamilyError> {
             }
         }
     }
+    let parent = |pid: u32| match fresh.get(&pid) {
+        // All recordings of a process have the same parent.
+        Some(of) => of[0].1.parent_pid,
+        // What has no profile was started by the first process.
+        None => (!old.contains(&pid)).then_some(first.pid),
+    };
     let mut pids: Vec<u32> = fresh.keys().copied().collect();
     pids.sort_unstable();
     for pid in pids {
         let paths = fresh[&pid].iter().map(|(path, _)| path.clone());
-        if descends(pid, first.pid, &fresh, &old) {
+        // Another recording of the first process is a member, too.
+        if pid == first.pid || descends(pid, first.pid, fresh.len(), parent) {
             family.members.extend(paths);
         } else {
             family.strangers.extend(paths);
@@ -128,27 +135,20 @@ fn is_of_run(meta: &Meta, first: &Meta) -> bool {
     }
 }
 
-/// Whether the chain of a process's parents leads to the first process.
-fn descends(
+/// Whether the chain of a process's parents leads to the first process. `parent` knows at most so many `processes`: numbers are
+/// used again, so parents could form a circle.
+pub fn descends(
     pid: u32,
     first: u32,
-    fresh: &HashMap<u32, Vec<(PathBuf, Meta)>>,
-    old: &HashSet<u32>,
+    processes: usize,
+    parent: impl Fn(u32) -> Option<u32>,
 ) -> bool {
-    if pid == first {
-        // Another recording of the first process.
-        return true;
-    }
     let mut at = pid;
-    // The system reuses process numbers, so parents could form a circle.
-    for _ in 0..=fresh.len() {
-        // All recordings of a process have the same parent.
-        let parent = fresh.get(&at).map(|of| of[0].1.parent_pid);
-        match parent {
-            Some(Some(parent)) if parent == first => return true,
-            Some(Some(parent)) => at = parent,
-            Some(None) => return false,
-            None => return !old.contains(&at),
+    for _ in 0..=processes {
+        match parent(at) {
+            Some(parent) if parent == first => return true,
+            Some(parent) => at = parent,
+            None => return false,
         }
     }
     false

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use nthbyte_profile::family::descends;
 use nthbyte_profile::{Meta, Reader};
 
 use super::elsewhere::inside_of;
@@ -65,17 +66,8 @@ impl Family {
             .iter()
             .map(|(_, meta)| (meta.pid, meta.parent_pid))
             .collect();
-        let descends = |mut pid: u32| {
-            // Limited: numbers are used again, so parents could form a circle.
-            for _ in 0..=parents.len() {
-                match parents.get(&pid) {
-                    Some(Some(parent)) if *parent == self.meta.pid => return true,
-                    Some(Some(parent)) => pid = *parent,
-                    _ => return false,
-                }
-            }
-            false
-        };
+        let parent = |pid: u32| parents.get(&pid).copied().flatten();
+        let descends = |pid| descends(pid, self.meta.pid, parents.len(), parent);
         let of_descendants = profiles
             .iter()
             .filter(|(_, meta)| meta.pid != self.meta.pid && descends(meta.pid));
