@@ -1,4 +1,7 @@
-"""The line that ``nthbyte run`` prints when the program has ended."""
+"""The line that ``nthbyte run`` prints when the program has ended.
+
+A program without Python has the same (``crates/program/src/end_line.rs``): ``tests/end_lines.json`` has texts for both.
+"""
 
 from __future__ import annotations
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import _signal
-import re
+import json
 import shlex
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nthbyte import _ready
+from nthbyte import _end_line, _ready
 from nthbyte._agent import Result
-from nthbyte._end_line import EndLine, say
+from nthbyte._end_line import EndLine, quoted, say, shortest
+
+# The texts that the agent of programs without Python gives, too.
+TEXTS = json.loads((Path(__file__).parents[1] / "end_lines.json").read_text())
 
 
 def line(path: Path, samples: int, time_samples: int = 0) -> str:
@@ -30,15 +34,36 @@ def test_the_command_can_be_copied(name: str, tmp_path: Path, monkeypatch: pytes
     assert (tmp_path / path).samefile(tmp_path / name)
 
 
-@pytest.mark.parametrize(("samples", "said"), [(0, "0 samples"), (1, "1 sample"), (1234, "1,234 samples")])
-def test_one_sample_is_no_plural(samples: int, said: str, tmp_path: Path) -> None:
-    # What the tests before this one have started may be named too.
-    assert re.match(f"{said}[,;] ", line(tmp_path / "app.nthb", samples))
+@pytest.mark.parametrize(("path", "folder", "shown"), TEXTS["shown"])
+def test_the_shorter_path_is_shown(path: str, folder: str, shown: str) -> None:
+    assert shortest(path, folder) == shown
 
 
-@pytest.mark.parametrize(("samples", "said"), [(1, "1 time sample"), (1234, "1,234 time samples")])
-def test_time_samples_are_counted_too(samples: int, said: str, tmp_path: Path) -> None:
-    assert re.match(f"0 samples, {said}[,;] ", line(tmp_path / "app.nthb", 0, samples))
+@pytest.mark.parametrize(("path", "text"), TEXTS["quoted"])
+def test_a_path_is_quoted(path: str, text: str) -> None:
+    assert quoted(path) == text
+    assert shlex.split(text) == [f"./{path}" if path.startswith("-") else path]
+
+
+@pytest.mark.parametrize("of", TEXTS["lines"], ids=lambda of: of["said"])
+def test_what_was_recorded_is_said(
+    of: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Not what the tests before this one have started.
+    monkeypatch.setattr(_end_line, "left_out", lambda recorded: [])
+    monkeypatch.setattr(_end_line, "_cpu_seconds_of_children", lambda: 0.0)
+    monkeypatch.setattr(_end_line._session, "native_problem", None)
+    path = tmp_path / "a.nthb"
+    line = EndLine(str(path), str(tmp_path))
+    # The times of files are those of the last tick.
+    line._started -= 1
+    for name in ["a.nthb", *(f"a.{number}.nthb" for number in range(of.get("children", 0)))]:
+        (tmp_path / name).touch()
+    stalled = of.get("stalled", False)
+    notes = tuple(of.get("notes", ()))
+    result = Result(str(path), of["samples"], of.get("time", 0), of.get("lost", 0), None, notes, stalled)
+    said = of["said"] if stalled else f"{of['said']}; see it with: nthbyte explain a.nthb"
+    assert line.text(result) == said
 
 
 @pytest.mark.parametrize("call", [lambda: say(""), lambda: _ready._on_signal(0, None)], ids=["say", "ready"])

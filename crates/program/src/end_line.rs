@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
 use nthbyte_host::process::for_each_name;
@@ -115,10 +115,9 @@ impl EndLine {
         }
     }
 
-    /// The path from the folder where the program began, if the file is below it.
+    /// The path as from the folder where the program began.
     fn shown(&self, path: &Path) -> String {
-        let below = path.strip_prefix(&self.folder);
-        below.unwrap_or(path).to_string_lossy().into_owned()
+        shortest(path, &self.folder)
     }
 
     /// The number of children with a profile, `app.1234.nthb` beside `app.nthb`, written since the start.
@@ -151,12 +150,37 @@ impl EndLine {
     }
 }
 
-/// The text, like that of `python/nthbyte/_end_line.py`.
+/// The path, or the one from `folder`, whichever is shorter.
+fn shortest(path: &Path, folder: &Path) -> String {
+    let whole = path.to_string_lossy().into_owned();
+    if !folder.is_absolute() {
+        return whole;
+    }
+    let pairs = path.components().zip(folder.components());
+    let shared = pairs.take_while(|(one, other)| one == other).count();
+    let up = folder
+        .components()
+        .skip(shared)
+        .map(|_| Component::ParentDir);
+    let relative: PathBuf = up.chain(path.components().skip(shared)).collect();
+    let relative = relative.to_string_lossy().into_owned();
+    if relative.chars().count() < whole.chars().count() {
+        return relative;
+    }
+    whole
+}
+
+/// The text: like that of `python/nthbyte/_end_line.py`, which `tests/end_lines.json` sees to.
 fn line(outcome: &SessionOutcome, path: &str, children: usize) -> String {
     let mut parts = vec![match outcome.samples {
         1 => "1 sample".to_owned(),
         number => format!("{} samples", grouped(number)),
     }];
+    match outcome.time_samples {
+        0 => {}
+        1 => parts.push("1 time sample".to_owned()),
+        number => parts.push(format!("{} time samples", grouped(number))),
+    }
     match children {
         0 => {}
         1 => parts.push("1 child process".to_owned()),
@@ -250,45 +274,62 @@ fn identity(descriptor: i32) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_line_says_what_was_recorded() {
-        let mut outcome = SessionOutcome {
-            samples: 1_234_567,
-            ..SessionOutcome::default()
-        };
-        assert_eq!(
-            line(&outcome, "a.nthb", 0),
-            "1,234,567 samples; see it with: nthbyte explain a.nthb"
-        );
-        outcome.samples = 1;
-        assert_eq!(
-            line(&outcome, "-it's my.nthb", 0),
-            r"1 sample; see it with: nthbyte explain './-it'\''s my.nthb'"
-        );
-        outcome.samples = 118;
-        outcome.lost = 1;
-        outcome.notes.push("The disk is full.".to_owned());
-        assert_eq!(
-            line(&outcome, "a.nthb", 2),
-            "118 samples, 2 child processes, 1 event lost, The disk is full; see it with: \
-             nthbyte explain a.nthb"
-        );
+    #[derive(serde::Deserialize)]
+    struct Table {
+        shown: Vec<[String; 3]>,
+        quoted: Vec<[String; 2]>,
+        lines: Vec<Line>,
+    }
+
+    #[derive(Default, serde::Deserialize)]
+    #[serde(default)]
+    struct Line {
+        samples: u64,
+        time: u64,
+        children: usize,
+        lost: u64,
+        notes: Vec<String>,
+        stalled: bool,
+        said: String,
     }
 
     #[test]
-    fn a_path_begins_where_the_program_began() {
-        let line = |folder: &str| EndLine {
-            folder: folder.into(),
-            ..EndLine::of_start(Path::new("/srv/app/a.nthb"))
-        };
-        for (folder, shown) in [
-            ("/srv/app", "a.nthb"),
-            ("/srv", "app/a.nthb"),
-            ("/tmp", "/srv/app/a.nthb"),
-            ("", "/srv/app/a.nthb"),
-        ] {
-            assert_eq!(line(folder).shown(Path::new("/srv/app/a.nthb")), shown);
+    fn every_text_is_that_of_the_table_which_python_reads_too() {
+        let table: Table =
+            serde_json::from_str(include_str!("../../../tests/end_lines.json")).unwrap();
+        for [path, folder, shown] in &table.shown {
+            let line = EndLine {
+                folder: folder.into(),
+                ..EndLine::of_start(Path::new(path))
+            };
+            assert_eq!(&line.shown(Path::new(path)), shown);
         }
+        for [path, text] in &table.quoted {
+            assert_eq!(&quoted(path), text);
+        }
+        for of in table.lines {
+            let outcome = SessionOutcome {
+                samples: of.samples,
+                time_samples: of.time,
+                lost: of.lost,
+                notes: of.notes,
+                is_stalled: of.stalled,
+                ..SessionOutcome::default()
+            };
+            let next = match of.stalled {
+                true => "",
+                false => "; see it with: nthbyte explain a.nthb",
+            };
+            assert_eq!(
+                line(&outcome, "a.nthb", of.children),
+                format!("{}{next}", of.said)
+            );
+        }
+    }
+
+    #[test]
+    fn without_a_working_folder_the_path_is_whole() {
+        assert_eq!(shortest(Path::new("/a/b"), Path::new("")), "/a/b");
     }
 
     #[test]
