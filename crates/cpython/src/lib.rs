@@ -38,7 +38,6 @@
 //! heap/        memory totals, and the collapse into huge pages
 //! layout/      the differences between versions, one file each
 //! api/         CPython's functions, looked up by name; the token of the GIL
-//! memory       reads that cannot fault
 //! ```
 //!
 //! Each module uses only the modules below it.
@@ -52,7 +51,6 @@ mod holders;
 mod host;
 mod labels;
 mod layout;
-mod memory;
 mod module;
 mod patches;
 mod recursion;

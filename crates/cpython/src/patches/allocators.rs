@@ -22,7 +22,7 @@ use super::{NO_ADDRESSES, native_requests, own_requests, raw_calloc, unlocked};
 use crate::api::{AllocatorDomain, AllocatorEx, Gil};
 use crate::heap::huge_pages;
 use crate::layout::Layout;
-use crate::memory::Probe;
+use nthbyte_host::process::Probe;
 
 /// The installed heap.
 pub struct Installed {

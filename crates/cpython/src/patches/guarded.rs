@@ -12,7 +12,7 @@ use nthbyte_heap::{BlockDomain, DomainFunctions, Heap, Shared};
 use super::allocators::DOMAINS;
 use super::raw_calloc::{holds_main_gil, share_when_possible};
 use crate::api::{AllocatorEx, Api};
-use crate::memory::Probe;
+use nthbyte_host::process::Probe;
 
 /// The largest number of allocators that may be stored behind each other.
 const DEEPEST: usize = 4;

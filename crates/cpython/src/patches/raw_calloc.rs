@@ -26,7 +26,7 @@ use nthbyte_heap::{Fallback, Heap};
 use super::{NO_ADDRESSES, guarded};
 use crate::api::{AllocatorDomain, AllocatorEx, Api, Gil};
 use crate::layout::Layout;
-use crate::memory::field;
+use nthbyte_host::process::field;
 
 /// The largest excess of a request over `sizeof(PyInterpreterState)`, because of alignment.
 pub const LARGEST_ALIGNMENT: usize = 256;

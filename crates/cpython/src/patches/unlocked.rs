@@ -15,7 +15,7 @@ use nthbyte_heap::HoldsLock;
 
 use crate::api::Api;
 use crate::layout::Layout;
-use crate::memory::Probe;
+use nthbyte_host::process::Probe;
 
 /// What the check reads. It never changes.
 struct Check {

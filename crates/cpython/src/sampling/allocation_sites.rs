@@ -15,8 +15,8 @@ use nthbyte_sampling::{Distances, Period, SamplePoints};
 
 use crate::api::Gil;
 use crate::layout::Layout;
-use crate::memory::field;
 use crate::sampling::attributes;
+use nthbyte_host::process::field;
 
 /// The module of the function `operations`. A module is compiled once, not in each process.
 const MODULE: &CStr = c"nthbyte._operations";

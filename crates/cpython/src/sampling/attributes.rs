@@ -5,7 +5,7 @@
 //! middle of a change. So every read must not fault, every result may be wrong, and the caller checks the result.
 
 use crate::layout::{Layout, Values};
-use crate::memory::Probe;
+use nthbyte_host::process::Probe;
 
 /// The largest number of keys that are compared; an array has at most 30.
 const MAX_KEYS: usize = 64;

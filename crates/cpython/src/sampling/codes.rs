@@ -10,8 +10,8 @@ use nthbyte_profile::event::{Code, CodeId, Lines};
 use crate::api::Api;
 use crate::labels;
 use crate::layout::Layout;
-use crate::memory::field;
 use crate::sampling::strings;
+use nthbyte_host::process::field;
 use nthbyte_session::{Appearance, Recording};
 
 /// Longer position tables are left out, and their frames have no line numbers.

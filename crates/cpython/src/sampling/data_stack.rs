@@ -23,7 +23,7 @@
 //! not yet in it, and its caller has not come to rest.
 
 use crate::layout::Layout;
-use crate::memory::field;
+use nthbyte_host::process::field;
 
 /// `_PyStackChunk.previous`, `top` and `data`.
 const PREVIOUS: usize = 0;

@@ -24,10 +24,10 @@ use nthbyte_unwind::Unwinder;
 use crate::api::Api;
 use crate::labels;
 use crate::layout::Layout;
-use crate::memory::Probe;
 use crate::sampling::codes::Codes;
 use crate::sampling::data_stack::Reader;
 use crate::sampling::walker::Walker;
+use nthbyte_host::process::Probe;
 
 /// The upper limit of the size of a function that calls `mmap` for the interpreter's arenas.
 const ARENA_FUNCTION: usize = 256;

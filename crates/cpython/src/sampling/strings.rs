@@ -4,7 +4,7 @@
 //! (`Include/cpython/unicodeobject.h`) is a header, then characters of 1, 2 or 4 bytes.
 
 use crate::layout::Layout;
-use crate::memory::field;
+use nthbyte_host::process::field;
 
 /// Longer text, in characters, is cut: programs can create names of any length.
 pub const MAX_CHARS: usize = 10_000;

@@ -18,7 +18,6 @@ use crate::heap::totals::{Own, Totals};
 use crate::heap::upkeep::Upkeep;
 use crate::labels;
 use crate::layout::Layout;
-use crate::memory::field;
 use crate::sampling::allocation_sites::AllocationSites;
 use crate::sampling::codes::Codes;
 use crate::sampling::data_stack::Reader;
@@ -27,6 +26,7 @@ use crate::sampling::rounding::Rounding;
 use crate::sampling::tokens::{Numbers, Tokens};
 use crate::sampling::types::{Origin, Types};
 use crate::sampling::walker::Walker;
+use nthbyte_host::process::field;
 use nthbyte_session::{Mark, PerEpoch, Recording, Session};
 
 /// Bytes that the debug hooks of `PYTHONMALLOC=debug` put before a block and around it (`Objects/obmalloc.c`,

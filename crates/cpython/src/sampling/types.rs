@@ -12,9 +12,9 @@ use nthbyte_profile::event::{TypeId, TypeName};
 
 use crate::api::Gil;
 use crate::layout::{Layout, type_flags as flags};
-use crate::memory::{Probe, field};
 use crate::sampling::allocation_sites::AllocationSites;
 use crate::sampling::attributes;
+use nthbyte_host::process::{Probe, field};
 use nthbyte_session::{KnownType, Recording};
 
 /// The allocator domain of CPython that a block came from.

@@ -10,11 +10,11 @@
 use nthbyte_profile::event::{FrameKind, Node, NodeId};
 
 use crate::layout::{Entries, Layout, UNUSED};
-use crate::memory::field;
 use crate::sampling::codes::Codes;
 use crate::sampling::data_stack::{Chunks, Cursor, Passed, Reader};
 use crate::sampling::kept::Kept;
 use crate::sampling::merge::{Mark, MarkKind, Piece, merge};
+use nthbyte_host::process::field;
 use nthbyte_session::{Epoch, PerEpoch, Recording};
 use nthbyte_unwind::{UnfinishedWalk, Unwinder};
 

@@ -7,7 +7,7 @@ use nthbyte_session::ticks::TICKS;
 
 use crate::api::Gil;
 use crate::layout::{Layout, UNUSED};
-use crate::memory::field;
+use nthbyte_host::process::field;
 
 /// `pthread_self` of the thread; 0 if no collection runs.
 static THREAD: AtomicUsize = AtomicUsize::new(0);

@@ -10,7 +10,7 @@ mod objects;
 
 use crate::api::{Gil, Object};
 use crate::layout::Layout;
-use crate::memory::{Plain, Probe};
+use nthbyte_host::process::{Plain, Probe};
 
 /// The part of the layout that does not agree: "… are not laid out as in the release".
 pub type Subject = &'static str;

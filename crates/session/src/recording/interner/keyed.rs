@@ -1,9 +1,54 @@
 //! Functions and types: definitions that the host finds by a key of its own, or by a name.
 
-use nthbyte_profile::event::{CodeId, TypeId};
+use std::collections::HashMap;
 
-use super::keys::KeyMap;
+use foldhash::fast::FixedState;
+use nthbyte_profile::event::{CodeId, NodeId, TypeId};
+
 use super::nodes::MAX_CODES;
+
+/// A map whose keys are addresses and numbers of this process. No attacker chooses the keys, so no random seed is
+/// needed.
+pub type KeyMap<K, V> = HashMap<K, V, FixedState>;
+
+/// How frames of a function appear in stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appearance {
+    /// As frames.
+    Frame(CodeId),
+    /// As frames, except at the outer end of a stack.
+    FrameWithin(CodeId),
+    /// Not at all.
+    Hidden,
+}
+
+impl Appearance {
+    /// The code object of a frame that `parent` calls. `None` if there is no frame.
+    #[inline(always)]
+    #[must_use]
+    pub fn below(self, parent: NodeId) -> Option<CodeId> {
+        match self {
+            Self::Frame(code) => Some(code),
+            Self::FrameWithin(code) => (parent != NodeId::ROOT).then_some(code),
+            Self::Hidden => None,
+        }
+    }
+}
+
+/// The functions of one epoch.
+pub(crate) type Functions = Keyed<CodeId, Appearance>;
+
+/// A defined type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownType {
+    /// The number of the type.
+    pub id: TypeId,
+    /// A value of the host's own, returned by the same look-up.
+    pub detail: u32,
+}
+
+/// The types of one epoch.
+pub(crate) type Types = Keyed<TypeId, KnownType>;
 
 /// The number of a definition.
 pub(crate) trait Number: Copy {

@@ -3,7 +3,7 @@
 //! Their number is limited, and with it what they take of the file: a program may label its work by anything, such as a
 //! number of each request.
 
-use super::keys::KeyMap;
+use super::keyed::KeyMap;
 use nthbyte_profile::event::LabelSetId;
 
 /// The values of a key that have names. All others are [`OTHER`].

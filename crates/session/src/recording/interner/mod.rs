@@ -10,30 +10,24 @@
 //! the lists until it has: each number in use must reach the file.
 
 mod epoch;
-mod functions;
 mod keyed;
-mod keys;
 mod labels;
 mod nodes;
 mod threads;
-mod types;
 
 pub use epoch::{Epoch, PerEpoch};
-pub use functions::Appearance;
-pub use keys::KeyMap;
+pub use keyed::{Appearance, KeyMap, KnownType};
 pub(crate) use labels::{Kept, OTHER};
 pub(crate) use threads::KnownThread;
 pub(crate) use threads::Naming;
-pub use types::KnownType;
 
 use nthbyte_profile::event::{Node, NodeId};
 
 use crate::ring::Bulky;
-use functions::Functions;
+use keyed::{Functions, Types};
 use labels::Labels;
 use nodes::Nodes;
 use threads::Threads;
-use types::Types;
 
 /// The limit of new nodes outside the ring, of 16 bytes each.
 const MOST_NEW_NODES: usize = 1 << 16;

@@ -1,6 +1,6 @@
 //! Threads, identified by the operating system's number.
 
-use super::keys::KeyMap;
+use super::keyed::KeyMap;
 use nthbyte_profile::event::ThreadId;
 
 /// The threads of one epoch.

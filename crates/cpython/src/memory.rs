@@ -1,3 +1,0 @@
-//! Reads of the interpreter's memory.
-
-pub use nthbyte_host::process::{Plain, Probe, field};
