@@ -2,7 +2,7 @@
 //!
 //! A line for each distinct stack: frames, outermost first, separated by `;`, then a space and the
 //! estimated bytes allocated there, a whole number. A frame is `function (file:line)`. In a profile
-//! without allocation samples (one of VMProf's, say) the number is that of time samples.
+//! without allocation samples (one of VMProf's, say) the number counts time samples.
 //!
 //! The format has no escapes, so some characters in names are replaced: `;` by `:`, and line
 //! ends, tabs and other control characters by a space each. A frame's text is cut at [`LONGEST`] bytes. Samples without a

@@ -32,7 +32,7 @@ const COVERED_BITS: u32 = ARENA_BITS + SMALLEST_OS_PAGE.trailing_zeros();
 const MARGIN: usize = 64;
 /// The same in bytes. A process that may have fewer addresses has no mapping farther away.
 const MARGIN_SIZE: u64 = (MARGIN as u64) << COVERED_BITS;
-/// A process that may have fewer addresses than this, in bytes, misses those of the whole table: more than a quarter.
+/// A process that may have fewer addresses than this, in bytes, misses the addresses of the whole table: more than a quarter.
 const FEW_ADDRESSES: u64 = 4 * TABLE_SIZE as u64;
 /// Addresses for the table, far from those that the kernel chooses itself.
 const PLACES: [usize; 4] = [1 << 37, 1 << 38, 3 << 37, 1 << 39];

@@ -2,7 +2,7 @@
 //!
 //! The heap counts the blocks of each class, but not where they are: that is in the headers of its pages, which change and
 //! may be unmapped meanwhile. So a survey copies headers through the kernel ([`Copies`]), checks what it gets, and leaves
-//! out what makes no sense. Its figures are those of a moment within microseconds for each arena; blocks on the list of a
+//! out what makes no sense. Its figures hold for a moment within microseconds for each arena; blocks on the list of a
 //! class count as used.
 //!
 //! A survey looks at a limited number of arenas. If there are more, it takes every second, third, … and multiplies.

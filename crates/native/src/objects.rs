@@ -221,7 +221,7 @@ impl Object {
 
     /// The name of the function of a slot that holds the address of the object's own code, which will find the function
     /// at the first call. `None` if `value` is not such an address. `may_define`: also a function that the object defines
-    /// itself, if the dynamic linker may still find that of another one.
+    /// itself, if the dynamic linker may still find another one's.
     ///
     /// # Safety
     /// A slot of this object, which is loaded.
@@ -271,7 +271,7 @@ impl Object {
         }
     }
 
-    /// Whether the object finds its own functions before those of the program and of preloaded libraries.
+    /// Whether the object finds its own functions before the program's and before a preloaded library's.
     ///
     /// # Safety
     /// The object is loaded.

@@ -1,7 +1,7 @@
 //! Makes the calls of a running process reach this library, which was not preloaded: the agent has loaded it.
 //!
 //! Each program and library keeps the addresses of the functions of other libraries in words, its *import slots*. The
-//! slots that hold the address of a replaced function get that of this library's function. In a library that is
+//! slots that hold the address of a replaced function get the address of this library's function. In a library that is
 //! loaded later, they are changed when the program looks up the first function in it: `dlsym` is replaced in the same
 //! way. The libraries that it needs are changed then, too.
 //!
@@ -408,7 +408,7 @@ impl Pass {
         value: usize,
         is_only: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        // Other libraries may lie between those of the functions.
+        // Other libraries may lie between the libraries of the functions.
         if self.around.contains(&value)
             // SAFETY: the slot is the object's.
             && let Some(at) = number_of(&self.replaced, value, || unsafe { object.name(slot) })

@@ -1,4 +1,4 @@
-//! The end of the main thread before that of the process (`pthread_exit`).
+//! The end of the main thread before the end of the process (`pthread_exit`).
 //!
 //! The C library calls `exit` in the last thread that ends. The writer thread would stay when all others have ended, and
 //! the process with it; not even a signal would end it, for that thread blocks all. So when the main thread ends, another

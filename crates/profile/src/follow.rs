@@ -22,7 +22,7 @@ use crate::meta::Meta;
 use crate::model::{Damage, Profile};
 use crate::reader::{Place, ReadError, Reader};
 
-/// A program's profile, with those of the processes that it starts.
+/// A program's profile, with the profiles of the processes that it starts.
 pub struct Follower {
     first: PathBuf,
     kept: Nanos,

@@ -212,7 +212,7 @@ pub struct Profile {
     /// session. CPython's heap counts blocks: this is `counted`, times the part that was asked for, which is estimated from
     /// the samples.
     pub allocated: Option<u64>,
-    /// Bytes of the blocks that the interpreter's heap handed out: sizes rounded up to that of the block. Counted, so exact;
+    /// Bytes of the blocks that the interpreter's heap handed out: sizes rounded up to the block's size. Counted, so exact;
     /// `None` if the agent did not count until the end of the session. What native code allocated is in neither.
     pub counted: Option<u64>,
     /// The parts that could not be read.

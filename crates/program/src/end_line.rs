@@ -170,7 +170,7 @@ fn shortest(path: &Path, folder: &Path) -> String {
     whole
 }
 
-/// The text: like that of `python/nthbyte/_end_line.py`, which `tests/end_lines.json` sees to.
+/// The text: the same as in `python/nthbyte/_end_line.py`, which `tests/end_lines.json` sees to.
 fn line(outcome: &SessionOutcome, path: &str, children: usize) -> String {
     let mut parts = vec![match outcome.samples {
         1 => "1 sample".to_owned(),

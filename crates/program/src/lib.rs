@@ -1,6 +1,6 @@
 //! The agent for programs without an interpreter: C, C++, Rust, and whatever else calls `malloc`.
 //!
-//! `nthbyte run` preloads this library next to that of `nthbyte-native`, which samples native memory. This one begins
+//! `nthbyte run` preloads this library next to the library of `nthbyte-native`, which samples native memory. This one begins
 //! the session before the program's `main`, gives each sample its native stack, and ends the session with the process.
 //!
 //! ```text
@@ -12,7 +12,7 @@
 //!
 //! # What the caller must do
 //!
-//! - Preload the library, after that of `nthbyte-native`, with its settings in the environment: see `settings`.
+//! - Preload the library, after the library of `nthbyte-native`, with its settings in the environment: see `settings`.
 //!   Without settings it does nothing.
 //!
 //! # What this crate guarantees
@@ -20,7 +20,7 @@
 //! - The programs that this one starts see the environment that it would have without nthbyte, and are not profiled.
 //!   A forked child has a profile of its own.
 //! - The process ends as it does without nthbyte, with the same status or signal. Waits for the disk at the end have a
-//!   bound: that of the session.
+//!   bound, the session's.
 //!
 //! # Modules
 //!

@@ -18,7 +18,7 @@ use crate::{agent, objects};
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn(c_int, *const *const c_char, *mut *mut c_char) = begin;
 
-/// Called by `exit`, after the program's functions of `atexit` and its destructors, but before those of libraries.
+/// Called by `exit`, after the program's functions of `atexit` and its destructors, but before the destructors of libraries.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static END: extern "C" fn() = end;

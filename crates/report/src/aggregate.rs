@@ -16,7 +16,7 @@ use crate::selection::{Alive, Moment};
 pub struct ByLifetime {
     /// All of them.
     pub all: Totals,
-    /// The bytes of those of each [`Lifetime`].
+    /// The bytes of the samples of each [`Lifetime`].
     pub lifetimes: [Moments; Lifetime::ALL.len()],
     /// The bytes of those that were alive at the moment.
     pub alive: Moments,
@@ -62,11 +62,11 @@ impl Sum for ByLifetime {
 pub struct Aggregate {
     /// By stack: the samples with exactly this stack.
     pub stacks: ByStack<ByLifetime>,
-    /// By type. The numbers are those of [`TypeId`](nthbyte_profile::event::TypeId)s.
+    /// By type, in the order of [`TypeId`](nthbyte_profile::event::TypeId)s.
     pub types: Sparse<ByLifetime>,
     /// By process. Indexes are [`ProcessId`](nthbyte_profile::model::ProcessId)s.
     pub processes: Vec<ByLifetime>,
-    /// By label set. The numbers are those of [`LabelSetId`](nthbyte_profile::event::LabelSetId)s.
+    /// By label set, in the order of [`LabelSetId`](nthbyte_profile::event::LabelSetId)s.
     pub labels: Sparse<ByLifetime>,
     /// The sums over all samples.
     pub all: ByLifetime,

@@ -47,7 +47,7 @@ use crate::text;
 pub struct Estimate {
     /// The estimate; its mean over many runs is the true value.
     pub estimate: f64,
-    /// The true value is below this in 1 run of 40; where a longer period than that of the samples was in force, in up to
+    /// The true value is below this in 1 run of 40; where a longer period than the samples' was in force, in up to
     /// 1 of 20.
     pub low: f64,
     /// The true value is above this in 1 run of 40 at most.
@@ -209,7 +209,7 @@ impl Totals {
         all
     }
 
-    /// The totals of one sample, with a sampling that may be another than that of its shape.
+    /// The totals of one sample, with a sampling that may be another than its shape's.
     pub(crate) fn of(sampling: &Sampling, shape: Shape) -> Self {
         let weight = sampling.weight(&shape);
         let (bytes, allocations) = match sampling.distances {

@@ -27,7 +27,7 @@ const IMPORT_FILES: [&str; 6] = [
     "/importlib/__init__.py",
 ];
 
-/// The launcher's files, by the ends of their paths: those of Python's `-m`, and the command.
+/// The launcher's files, by the ends of their paths: the files of Python's `-m`, and the command.
 const LAUNCHER_FILES: [&str; 3] = ["<frozen runpy>", "/runpy.py", "/bin/nthbyte"];
 
 /// The modules of the package `nthbyte` that others import. They belong to the launcher, and so do those whose names begin with `_`.

@@ -1,4 +1,4 @@
-//! Totals by function, line or file: of its own samples, and of those of everything that it called.
+//! Totals by function, line or file: of its own samples, and of the samples of everything that it called.
 //!
 //! A stack counts once for a function, even if the function occurs in it several times. So a node of
 //! the stack tree adds the samples below it only if its function does not occur in its callers. One
@@ -6,7 +6,7 @@
 //!
 //! A sum is large (that of a summary has 232 bytes), and a file may have millions of stacks of which few have samples. So sums
 //! are kept for the stacks that have samples ([`ByStack`]), and for those that at least two of them meet in
-//! ([`WithCallees`]): for all others, a sum is that of the one stack below them. Such a table has four bytes for each stack.
+//! ([`WithCallees`]): for all others, a sum is the sum of the one stack below them. Such a table has four bytes for each stack.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::NodeId;
@@ -134,7 +134,7 @@ pub(crate) struct ByKey<T> {
     /// By key: where its own sum and its total are, or [`NONE`].
     places: Vec<[u32; 2]>,
     own: Vec<T>,
-    /// The sums of stacks, then those of keys.
+    /// The sums of stacks, then the sums of keys.
     totals: Vec<T>,
 }
 

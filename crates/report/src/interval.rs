@@ -12,7 +12,7 @@
 //! distribution", Statistics in Medicine 16, 1997). Fay and Kim's mid-P form of them is used ("Confidence intervals for
 //! directly standardized rates using mid-p gamma intervals", Biometrical Journal 59, 2017): both limits are quantiles of
 //! an even mixture of the distribution of what was seen, and of that with one more sample of the heaviest weight. With equal
-//! weights, these are the mid-P limits of the count. With one weight much heavier than those of the samples, the upper limit is
+//! weights, these are the mid-P limits of the count. With one weight much heavier than the weights of the samples, the upper limit is
 //! passed rarely, and the lower one in up to 5 of 100 cases: both sides together keep their 5.
 //!
 //! A distribution is taken for a shifted gamma distribution with the same first three moments: for equal weights, that is exact.

@@ -1,4 +1,4 @@
-//! Two answers at once: those of large profiles take a second each, and no answer depends on another.
+//! Two answers at once: of a large profile, each takes a second, and no answer depends on another.
 
 use std::sync::Mutex;
 use std::thread;

@@ -16,7 +16,7 @@ pub trait Quantity: Sized {
     /// The quantity in this profile, and the sums over its samples, by stack.
     fn of(profile: &Profile) -> (Self, ByStack<Self::Sum>);
 
-    /// What a sum is, to be compared with others. Those of parts add up to that of the whole.
+    /// What a sum is, to be compared with others. The sums of parts add up to the sum of the whole.
     fn size(sum: &Self::Sum) -> f64;
 
     /// The figure and its error, in columns of one width.

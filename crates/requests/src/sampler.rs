@@ -85,7 +85,7 @@ pub fn end() {
     SESSION.store(0, Release);
 }
 
-/// Called in the child of a fork: its distances differ from those of its parent. That changes no probability, because
+/// Called in the child of a fork: its distances differ from its parent's. That changes no probability, because
 /// a distance has no memory.
 pub fn begin_in_child(process: u32) {
     if SESSION.load(Relaxed) != 0 {

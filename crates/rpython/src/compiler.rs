@@ -56,7 +56,7 @@ pub struct Compiled {
 pub struct Sections {
     open: [(Part, u64); DEEPEST],
     depth: usize,
-    /// The thread that they are of. While it has open sections, those of other threads are not looked at.
+    /// The thread that they are of. While it has open sections, the sections of other threads are not looked at.
     thread: usize,
     work: Compiled,
 }

@@ -84,7 +84,7 @@ pub(crate) fn limits_of(groups: &Path, own: &str) -> Vec<Group> {
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
             continue;
         };
-        // The only line of version 2 has no controllers; those of version 1 have a folder each.
+        // The only line of version 2 has no controllers; the controllers of version 1 have a folder each.
         let (tops, names) = match controllers {
             "" => (vec![groups.to_owned(), groups.join("unified")], &VERSION_2),
             some if some.split(',').any(|one| one == "memory") => {

@@ -45,7 +45,7 @@ static OF_PROCESS: AtomicPtr<Set> = AtomicPtr::new(std::ptr::null_mut());
 /// All labels that the process had, by their text.
 static ALL_OF_PROCESS: Mutex<Option<HashMap<String, &'static Set>>> = Mutex::new(None);
 
-/// Labels the whole process: samples of all threads have these labels, outside of those of the thread. `text` has keys and
+/// Labels the whole process: samples of all threads have these labels, outside of the thread's own. `text` has keys and
 /// values, with `\x1f` between them; an empty one ends them. Each text takes some hundred bytes forever.
 pub fn label_process(text: &str) {
     if text.is_empty() {
@@ -147,7 +147,7 @@ impl Set {
         self.number != UNNUMBERED
     }
 
-    /// The set with these labels and those of another one. `None` if there is no room to record it.
+    /// The set with these labels and the labels of another set. `None` if there is no room to record it.
     pub fn below(&self, parent: LabelSetId, recording: &mut Recording<'_>) -> Option<LabelSetId> {
         let mut id = parent;
         for (key, value) in &self.labels {

@@ -47,7 +47,7 @@ fn free(line: *mut Line) {
     }
 }
 
-/// Called in the child of a fork, whose end is not that of the program. What the line takes stays taken.
+/// Called in the child of a fork, whose end is not the end of the program. What the line takes stays taken.
 pub(crate) fn forget_in_child() {
     LINE.store(null_mut(), Relaxed);
 }

@@ -22,7 +22,7 @@ pub const MAX_DEBUG: u64 = 1 << 30;
 const MAX_SYMBOLS: usize = 4 << 20;
 /// The largest number of functions that are inlined into each other.
 const MAX_INLINED: usize = 64;
-/// `O_NONBLOCK`: the name may be that of a pipe, which nobody writes to.
+/// `O_NONBLOCK`: the file may be a pipe, which nobody writes to.
 const NONBLOCK: i32 = 0o4000;
 
 type Reader = EndianArcSlice<RunTimeEndian>;

@@ -55,7 +55,7 @@ pub fn resolve(profile: &mut Profile) {
 }
 
 /// Leaves out the functions at the inner end of allocations' stacks that only pass a request on to `malloc`, such as
-/// `operator new`: who calls them is the one that allocates. They take time, so those of time samples stay.
+/// `operator new`: who calls them is the one that allocates. They take time, so in time samples they stay.
 fn leave_out_allocators(profile: &mut Profile) {
     let functions = profile.functions.iter();
     let is_allocator: Vec<bool> = functions

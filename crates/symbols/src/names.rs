@@ -82,7 +82,7 @@ pub(crate) fn is_global_allocator(name: &str) -> bool {
     called.is_some_and(|name| ["alloc", "alloc_zeroed", "realloc"].contains(&name))
 }
 
-/// Whether a linker's name is that of a function of C++ or Rust, with its namespace.
+/// Whether a linker's name names a function of C++ or Rust, with its namespace.
 pub(crate) fn is_mangled(symbol: &str) -> bool {
     symbol.starts_with("_Z") || symbol.starts_with("_R")
 }

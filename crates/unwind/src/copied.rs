@@ -11,7 +11,7 @@ use crate::looks;
 use crate::processor::RED_ZONE;
 use crate::stack::{CHUNK, Words};
 
-/// The largest part of a stack that is kept: that of the largest number of frames, if they have 512 bytes. What lies
+/// The largest part of a stack that is kept: room for the largest number of frames, if they have 512 bytes. What lies
 /// outside of it is missing in the stack.
 pub(crate) const MOST: usize = 512 * MAX_DEPTH;
 /// A stack is kept in parts of this size. Until a library is known, many samples may wait in a row, whose stacks have all

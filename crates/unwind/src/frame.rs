@@ -12,7 +12,7 @@ pub const MAX_DEPTH: usize = 1024;
 pub struct NativeFrame {
     /// The instruction that runs: in a caller, the last byte of the call.
     pub address: usize,
-    /// Where the frame's part of the stack begins. It ends where that of its caller begins.
+    /// Where the frame's part of the stack begins. It ends where its caller's part begins.
     pub stack: usize,
 }
 

@@ -39,7 +39,7 @@ const TABLE_HEADER: [u8; 2] = [1, 0x1b];
 /// Where the content of a module's file is.
 pub(crate) enum Source {
     File(File),
-    /// A copy of all of it: that of the kernel's code is in memory only.
+    /// A copy of all of it: the kernel's code is in memory only.
     Memory(Vec<u8>),
 }
 

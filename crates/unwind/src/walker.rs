@@ -90,7 +90,7 @@ impl Unwinder {
         walk.look < self.look || self.go_on(walk)
     }
 
-    /// The modules are those of this look.
+    /// This look found the modules.
     pub(crate) const fn has_looked(&mut self, look: u64) {
         self.look = look;
     }
@@ -202,7 +202,7 @@ impl Unwinder {
         self.go_on(walk);
     }
 
-    /// Fills `frames` with those of a walk of any thread, from what was kept of it. Returns whether all of them are in known
+    /// Fills `frames` with the frames of a walk of any thread, from what was kept of it. Returns whether all of them are in known
     /// modules.
     fn go_on(&mut self, walk: &UnfinishedWalk) -> bool {
         self.frames.clear();
@@ -380,7 +380,7 @@ impl Unwinder {
             } else if unknown.is_some() {
                 break;
             } else {
-                // Code in no file, such as that of a compiler at run time, may keep a frame pointer.
+                // Code in no file, such as what a compiler makes at run time, may keep a frame pointer.
                 unknown = Some(Unknown {
                     place,
                     address,

@@ -88,7 +88,7 @@ pub(super) struct Export<'a> {
     pub tracks: Vec<Track>,
     /// Native memory, by process.
     pub native: Vec<Native>,
-    /// Types on top of stacks. Each has a function and a frame, after those of the program.
+    /// Types on top of stacks. Each has a function and a frame, after the program's.
     pub tops: Vec<Top>,
     /// The type and fate on top of each leaf.
     pub top_of_leaf: Vec<u32>,

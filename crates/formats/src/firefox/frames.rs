@@ -12,7 +12,7 @@ use super::packages;
 use super::sources::{is_library, native_functions};
 use crate::names;
 
-/// A kind of resource in the format: a library. The other kinds are those of web pages.
+/// A kind of resource in the format: a library. The other kinds belong to web pages.
 const LIBRARY: u32 = 1;
 
 /// Columns of the table of native symbols. It is empty, since the names are known already.

@@ -1,6 +1,6 @@
 //! Collections, and what a JIT compiler does, as markers, each kind with a schema.
 //!
-//! A collection stops all threads of its process. So a process has its markers on one track: that of the thread which
+//! A collection stops all threads of its process. So a process has its markers on one track: the track of the thread which
 //! allocated the most. Then the page draws one track of collections for each process, not one for each thread.
 
 use nthbyte_profile::Profile;

@@ -1,6 +1,6 @@
 //! pprof: gzip-compressed `profile.proto`, which `go tool pprof` and most continuous profilers read.
 //!
-//! Sample types are those of Go's heap profiles, so that its users find their way:
+//! Sample types are named as in Go's heap profiles, so that its users find their way:
 //! `alloc_objects`, `alloc_space` (the default), `inuse_objects` and `inuse_space`. *In use* is
 //! what was not seen to be freed: still live, and survived where nothing later was recorded (PyPy).
 //! All four are estimates, in whole numbers. The type of the object is the label `type`, so
@@ -299,7 +299,7 @@ fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<(Key, Sums)> {
     sums
 }
 
-/// The location of the empty stack, after those of all frames: pprof drops samples without locations. The one of the note in
+/// The location of the empty stack, after the locations of all frames: pprof drops samples without locations. The one of the note in
 /// cut stacks follows it.
 fn no_frame(profile: &Profile) -> u64 {
     profile.frames.len() as u64 + 1

@@ -115,7 +115,7 @@ const fn plain(address: i64, line: u32) -> RawFrame {
     }
 }
 
-/// The tags are those of `vmprof_stack_t` in PyPy (`VMPROF_CODE_TAG` and on).
+/// The tags of `vmprof_stack_t` in PyPy (`VMPROF_CODE_TAG` and on).
 fn push_tagged(frames: &mut Vec<RawFrame>, tag: i64, address: i64) -> Option<()> {
     let kind = match tag {
         1 => RawKind::Python,

@@ -148,7 +148,7 @@ fn config(options: &Options) -> Config {
     }
 }
 
-/// As that of `nthbyte run`.
+/// As `nthbyte run` names it.
 fn default_output(executable: &Path) -> PathBuf {
     let name = executable.file_name().unwrap_or_default().to_string_lossy();
     format!("nthbyte-{name}.{}.nthb", std::process::id()).into()

@@ -78,7 +78,7 @@ unsafe fn new_block<A: GlobalAlloc>(
     way: Way,
 ) -> Option<(*mut u8, BlockEntry<'static>)> {
     let (asked, detail) = marks::of_sample(layout)?;
-    // SAFETY: the size is not smaller than that of the program's request, and the block was never used.
+    // SAFETY: the size is not smaller than the program's request, and the block was never used.
     unsafe {
         let block = way.call(inner, asked);
         if block.is_null() {

@@ -26,7 +26,7 @@ const CHUNK: usize = 1 << 20;
 const HEADER: usize = 128 << 10;
 /// All chunks together are 4 GiB.
 const MOST_CHUNKS: usize = 4096;
-/// Places of blocks in a chunk. A block's number is that of its chunk times this, and its offset in [`SMALLEST`].
+/// Places of blocks in a chunk. A block's number is its chunk's number times this, and its offset in [`SMALLEST`].
 const PLACES: usize = CHUNK / SMALLEST;
 const HEADER_PLACES: usize = HEADER / SMALLEST;
 

@@ -108,7 +108,7 @@ fn release_unchanged(entries: &File, pages: Range<usize>) {
     }
 }
 
-/// Whether an entry is that of a page which is the file's, or is not in memory.
+/// Whether the page of an entry is the file's, or is not in memory.
 fn is_unchanged(entry: [u8; 8]) -> bool {
     let entry = u64::from_ne_bytes(entry);
     entry & SWAPPED == 0 && (entry & PRESENT == 0 || entry & OF_FILE != 0)

@@ -127,7 +127,7 @@ impl MemoryFile {
         Some(written)
     }
 
-    /// The descriptor, for the thread that appends. If the program has closed the file, this is that of another one.
+    /// The descriptor, for the thread that appends. If the program has closed the file, this is another file's.
     fn to_append(&self) -> Option<c_int> {
         match self.descriptor() {
             None if self.descriptor.load(Relaxed) >= 0 => self.open(),

@@ -32,7 +32,7 @@ pub struct Segment {
     pub is_ours: bool,
 }
 
-/// Calls `visit` for each loaded segment. It may be that of an image that has just been unloaded. Takes no lock of the
+/// Calls `visit` for each loaded segment. It may belong to an image that has just been unloaded. Takes no lock of the
 /// dynamic linker, if there is `/proc`.
 pub fn for_each(visit: &mut dyn FnMut(Segment)) {
     let own = for_each as fn(&mut dyn FnMut(Segment)) as usize;
@@ -183,7 +183,7 @@ impl Image<'_> {
         start..start.wrapping_add(header.p_memsz as usize)
     }
 
-    /// Whether these mappings are those of the image: a program may also map a library's file to read it, or that with its
+    /// Whether these mappings belong to the image: a program may also map a library's file to read it, or that with its
     /// debug information, which has the same headers without their bytes.
     fn is_loaded(&self, first: &MapsLine<'_>, lines: &[MapsLine<'_>]) -> bool {
         self.loaded()

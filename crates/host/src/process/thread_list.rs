@@ -42,7 +42,7 @@ impl ThreadList {
         self.is_high
     }
 
-    /// Whether there is a thread besides those of which `is_known` is true. It is asked for the system's number of each.
+    /// Whether there is a thread of which `is_known` is not true. It is asked for the system's number of each.
     /// `None` if the list cannot be read, or if the program has closed the folder.
     pub fn has_others(self, is_known: impl Fn(c_int) -> bool) -> Option<bool> {
         let number = self.folder.number;

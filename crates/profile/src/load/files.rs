@@ -112,7 +112,7 @@ impl Loader {
         if !self.session.is_merged {
             // This event has more data than the header, which described the process until now.
             self.session.is_merged = true;
-            // Its label sets have those of each process.
+            // Its label sets have the label sets of each process.
             self.tags = LabelSetId::NONE;
             self.profile.processes.truncate(self.first_process);
         }

@@ -136,7 +136,7 @@ fn runs(old: &[(u32, u32)], kept: &[bool]) -> Vec<(u32, u32)> {
             here += u32::from(is_kept);
         }
         if at + 1 < old.len() {
-            // The numbers between two runs are those of lost samples.
+            // The numbers between two runs belong to lost samples.
             runs.push((first + (to as u32 - from), here));
         }
     }

@@ -4,7 +4,7 @@
 //! taken at the same time, within a second. Each of them stands for an equal part of the lost ones: they get a
 //! [`Sampling`] that says so, and their weights and the intervals of all figures follow from it.
 //!
-//! If the block has no sample, the samples of the block before stand for the lost ones, or if there is none, those of the next block.
+//! If the block has no sample, the samples of the block before stand for the lost ones, or if there is none, the samples of the next block.
 
 use super::Loader;
 use crate::event::SampleId;

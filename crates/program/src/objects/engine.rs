@@ -121,7 +121,7 @@ impl Engine {
         }
     }
 
-    /// Whether the two pointers are those of a nursery.
+    /// Whether the two pointers can be a nursery's.
     fn has_nursery(&self) -> bool {
         // SAFETY: the fields lie in the collector's struct.
         let [free, top] = self.fields.map(|field| unsafe { field.read() });

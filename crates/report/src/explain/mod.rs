@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`state`] | is the profile whole, and are there more processes? |
 //! | [`killed`] | why was the process killed? |
-//! | [`growth`] | what grows? The verdicts are those of [`crate::leaks`] |
+//! | [`growth`] | what grows? The verdicts come from [`crate::leaks`] |
 //! | [`churn`] | who allocates, how much of it dies young, and in which process? |
 //! | [`labels`] | for whom is it: which value of a label? |
 //! | [`collector`] | how long does the collector take, and what feeds it? |

@@ -22,7 +22,7 @@ const MOSTLY_FREE: f64 = 0.4;
 const LARGE: f64 = (64 << 20) as f64;
 /// What is unknown has a sentence from this part of the resident set on.
 const MUCH_UNKNOWN: f64 = 0.2;
-/// A composition of at least this part of the largest resident set is that of the peak.
+/// A composition of at least this part of the largest resident set is the peak's.
 const AT_THE_PEAK: f64 = 0.97;
 
 /// What the resident set was made of, of a whole profile; as far as that was recorded.

@@ -1,7 +1,7 @@
 //! What was alive: at the peak and at a moment that was asked for, and at the end of each part of time.
 //!
 //! A *snapshot* counts the samples that were alive at its moment by stack, type, lifetime and class. At the peak it has the half of
-//! the samples that did not find the moment, so its figures and intervals are those of all other reports ([`crate::selection`]).
+//! the samples that did not find the moment, so it has the figures and intervals of all other reports ([`crate::selection`]).
 //!
 //! What was alive at the end of a part of time follows from *changes*: a sample that is not alive at the end of the session adds
 //! one in the part in which it was allocated and takes one away in the part in which it was freed. Those that live within a part add
@@ -65,7 +65,7 @@ struct Event {
     stack: u32,
     type_id: u32,
     lifetime: u32,
-    /// Number of what one sample adds, among those of the [`Events`].
+    /// The index of what one sample adds, in the [`Events`].
     kind: u32,
     part: u16,
     /// How many come, less how many go.
@@ -323,7 +323,7 @@ impl Events {
         self.add_up();
     }
 
-    /// Lets the groups that are never large count as those of their nearest caller that has a large one below it. The large ones
+    /// Lets the groups that are never large count as groups of their nearest caller that has a large one below it. The large ones
     /// weigh no more than `room`.
     fn carry(&mut self, profile: &Profile, stacks: &Stacks<'_>, mut room: usize) {
         let mut groups: Vec<(f64, usize, usize)> = Vec::new();
@@ -564,7 +564,7 @@ mod tests {
             }
         }
 
-        /// However little a snapshot may weigh, its sums are those of all samples.
+        /// However little a snapshot may weigh, its sums are the sums of all samples.
         #[test]
         fn a_snapshot_keeps_its_sum(
             lives in prop::collection::vec((0_u64..1000, 0_u64..1400, 0_u64..4), 1..120),

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// What a profile is compared with on a page of a difference.
 #[derive(Clone, Copy, Debug)]
 pub struct Base<'a> {
-    /// The old side. Its tables of functions, frames, stacks and types are those of the new one.
+    /// The old side. It shares the tables of functions, frames, stacks and types with the new side.
     pub old: &'a Profile,
     /// The number of runs in it, of which the mean is shown.
     pub old_runs: u32,

@@ -55,7 +55,7 @@ struct Header<'a> {
     /// Names of lifetimes (`fates` for the page), in the order of their numbers.
     fates: [&'static str; 4],
     files: Vec<&'a str>,
-    /// The names of distributions by those of their folders, where they are different.
+    /// The names of distributions by the names of their folders, where they are different.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     distributions: BTreeMap<String, String>,
     functions: Functions<'a>,

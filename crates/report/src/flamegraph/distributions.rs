@@ -14,7 +14,7 @@ const FOLDERS: [&str; 2] = ["/site-packages/", "/dist-packages/"];
 /// No record of a distribution is larger, in bytes.
 const LARGEST_RECORD: u64 = 16 << 20;
 
-/// The names of distributions by those of their folders and modules, as far as both are different, and for packages that occur in `files` only.
+/// The names of distributions by the names of their folders and modules, as far as both are different, and for packages that occur in `files` only.
 /// What several distributions share (a namespace) has no entry.
 pub fn names<'a>(files: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, String> {
     let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();

@@ -63,7 +63,7 @@ fn lifetime<K: PackedKey>(key: K) -> u32 {
 struct Group {
     stack: u32,
     type_id: u32,
-    /// Where its keys end. They begin where those of the group before end.
+    /// Where its keys end. They begin where the keys of the group before end.
     end: usize,
 }
 

@@ -46,7 +46,7 @@ pub const MOMENTS: usize = 40;
 pub struct Page<'a> {
     /// When most was alive ([`crate::Selection::narrow_with_peak`]); `None` if that is not known.
     pub peak: Option<Nanos>,
-    /// A moment that was asked for: what was alive then is exact, not only that of the nearest end of a part of time.
+    /// A moment that was asked for: what was alive then is exact, not only the nearest end of a part of time.
     pub asked: Option<Nanos>,
     /// What is shown first: `peak`, `time` for the moment that was asked for, or `end`; `None` for all that was allocated.
     pub opens: Option<&'static str>,

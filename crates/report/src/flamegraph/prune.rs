@@ -3,7 +3,7 @@
 //! A pruned call, with all that it calls, becomes a part of its caller's box of [`SMALL`]. The sums of all other boxes stay
 //! complete. A call's score is its largest share in any view: of all objects, of those that died young, survived, or
 //! are alive at the end, by bytes and by allocations; of what was allocated in any of [`PARTS`] parts of the session,
-//! and of what of it is alive at the end; of what is alive at the peak; and of time. A caller's score is no less than that of what it calls, so the calls
+//! and of what of it is alive at the end; of what is alive at the peak; and of time. A caller's score is no less than the score of what it calls, so the calls
 //! with the highest scores are a tree.
 
 use std::borrow::Cow;
@@ -45,7 +45,7 @@ pub struct Stacks<'a> {
     pub functions: Cow<'a, [Function]>,
     /// By the profile's stack, the page's; `None` if they are the same.
     new: Option<Vec<u32>>,
-    /// Whether the outermost frames are those of groups, which are kept.
+    /// Whether the outermost frames are groups, which are kept.
     grouped: bool,
     /// What was pruned.
     pub pruned: Option<Pruned>,
@@ -64,7 +64,7 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    /// The same; `grouped`: the outermost frames are those of groups.
+    /// The same; `grouped`: the outermost frames are groups.
     pub fn grouped(self, grouped: bool) -> Self {
         Self { grouped, ..self }
     }
@@ -74,7 +74,7 @@ impl<'a> Stacks<'a> {
         stack == 0 || (self.grouped && self.nodes[stack].parent == NodeId::ROOT)
     }
 
-    /// The stacks with the highest scores. The tables are those of the first profile.
+    /// The stacks with the highest scores. It has the tables of the first profile.
     pub fn highest(sides: &[&'a Profile], grouped: bool, scores: &Scores, most: usize) -> Self {
         let mut stacks = Self::all(sides[0]).grouped(grouped);
         if scores.order.len() <= most {

@@ -106,7 +106,7 @@ pub struct Fitted<'a> {
 }
 
 /// Counts the samples of a profile, or of both sides of a difference. `progress` gets the number of samples counted
-/// and of all samples. `peak`: when most was alive. `grouped`: the outermost frames are those of groups. `limit` is the largest weight.
+/// and of all samples. `peak`: when most was alive. `grouped`: the outermost frames are groups. `limit` is the largest weight.
 pub fn fit<'a>(
     sides: &[&'a Profile],
     peak: Option<Nanos>,

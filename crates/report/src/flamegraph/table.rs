@@ -34,7 +34,7 @@ const QUANTITIES: [Quantity; 2] = [
     ),
 ];
 
-/// Moments that differ by no more than this part are those of a size and a probability: figures have three digits.
+/// Moments that differ by no more than this part belong to one size and one probability: figures have three digits.
 const NEAR: f64 = 1e-9;
 
 /// The classes of a side of a page. Equal ones are one.

@@ -49,7 +49,7 @@ const FEWEST: usize = 3;
 /// The last block is overdue if it has lasted for so many times as long as the growth before says.
 const OVERDUE: f64 = 1.5;
 
-/// The growth of the later steps against that of the earlier ones, below which it is slowing.
+/// The growth of the later steps against the growth of the earlier ones, below which it is slowing.
 const SLOWING: f64 = 0.4;
 
 /// A block that replaced a smaller one.

@@ -163,7 +163,7 @@ impl Finding {
         }
     }
 
-    /// The places that are the finding's: its lines, and those of its parts.
+    /// The places that are the finding's: its lines, and the lines of its parts.
     fn places(&self) -> impl Iterator<Item = &LeakPlace> {
         let lines = self.lines.iter().map(|line| &line.what);
         let parts = self.parts.iter().chain(&self.taken_over);

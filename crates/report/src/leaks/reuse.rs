@@ -7,8 +7,8 @@
 //! small, by as much; the sum of both is right.
 //!
 //! Such a line is told by what else it allocates: nearly all of that dies, where the other line's objects stay, or are put into a
-//! container that grows. Its growth is added to that of the other line, and the interval of the sum reaches from the growth
-//! of that line alone to that of both.
+//! container that grows. Its growth is added to the growth of the other line, and the interval of the sum reaches from the growth
+//! of that line alone to the growth of both.
 
 use super::findings::{Finding, LeakShare};
 use crate::estimate::Estimate;
@@ -151,7 +151,7 @@ impl Finding {
             && self.held.estimate < STOCK
     }
 
-    /// Whether the growth of a line that drops its objects may be that of this one, which keeps its own.
+    /// Whether the growth of a line that drops its objects may be the growth of this one, which keeps its own.
     fn takes(&self, other: &Self) -> bool {
         let keeps = self
             .kept_of_reused

@@ -111,7 +111,7 @@ pub(crate) struct Sites {
     pub(crate) frames: Frames,
     pub(crate) lives: Vec<Life>,
     pub(crate) sites: Vec<Site>,
-    /// Indexes into `lives`: those of each site together.
+    /// Indexes into `lives`: the lives of each site together.
     members: Vec<u32>,
     /// A module whose import includes most of the program's run: such an import shows nothing.
     main_module: Option<u32>,

@@ -31,7 +31,7 @@ pub(super) fn of(reports: &[Report]) -> Vec<Together> {
         .collect();
     found.sort_by(|one, other| other.1.grown.estimate.total_cmp(&one.1.grown.estimate));
     let mut all: Vec<Together> = Vec::new();
-    // By function: those of it in `all`.
+    // By function: its findings in `all`.
     let mut of_function: HashMap<(&str, &str), Vec<usize>> = HashMap::new();
     for (pid, finding) in found {
         let known = of_function.entry(finding.place.of_function()).or_default();

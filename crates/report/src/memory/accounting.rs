@@ -45,7 +45,7 @@ impl Rows {
         }
     }
 
-    /// Adds those of another process.
+    /// Adds the rows of another process.
     pub(super) fn add(&mut self, other: &Self) {
         for row in &other.rows {
             self.put(row.key, row.bytes, row.counted);

@@ -170,7 +170,7 @@ impl<'a> Alive<'a> {
     }
 }
 
-/// What samples stand for: all of them, or those of a half.
+/// What samples stand for: all of them, or one half.
 enum Weights<T> {
     /// By shape.
     All(Vec<T>),

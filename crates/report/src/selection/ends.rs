@@ -14,7 +14,7 @@ pub(super) type End = (Nanos, SampleId, u32);
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Ends {
-    /// By the highest bit that differs, counted from 1; 0: those of the time `last`.
+    /// By the highest bit that differs, counted from 1; 0: the ends at the time `last`.
     lists: [Vec<End>; 65],
     /// Bit by bit: the lists from 1 on that are not empty.
     filled: u64,

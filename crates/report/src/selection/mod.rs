@@ -3,7 +3,7 @@
 //!
 //! A [`Selection`] removes the other samples from the profile. So every report and every export
 //! takes it, and the figures and intervals of what is left are computed as always. The moment
-//! ([`At`]) is resolved on the whole profile first: the peak is that of the program, not that of the
+//! ([`At`]) is resolved on the whole profile first: the peak is the program's, not the peak of the
 //! selected part of it.
 
 mod alive;
@@ -30,7 +30,7 @@ use work::Work;
 /// Which samples a report is about. The default is all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// The only domain of memory; `None` for all. The peak is that of this domain.
+    /// The only domain of memory; `None` for all. The peak is this domain's.
     pub domain: Option<Domain>,
     /// Allocated at this time or later. So are time samples, collections and memory totals.
     pub since: Option<Nanos>,
@@ -250,7 +250,7 @@ impl Selection {
         let in_place = |stack: usize| stacks.as_ref().is_none_or(|stacks| stacks[stack]);
         let is_narrowed = threads.is_some() || stacks.is_some() || labels.is_some();
         if is_narrowed || work.is_some() || self.has_range() {
-            // What was counted is that of all threads, places and times.
+            // What was counted belongs to all threads, places and times.
             profile.forget_counts();
             // The clock of work needs the profile's tables, which samples are removed from.
             let processes = profile.thread_processes.clone();

@@ -29,7 +29,7 @@ fn is_path(file: &str, place: &str) -> bool {
     if place.is_empty() {
         return false;
     }
-    // A name without a slash and without a suffix is that of a module.
+    // A name without a slash and without a suffix names a module.
     if !is_folder && !place.contains(['/', '.']) {
         return false;
     }

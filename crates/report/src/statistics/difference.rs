@@ -2,7 +2,7 @@
 //!
 //! Each side is a sum over samples ([`Moments`]), or the mean of such sums over several runs. What a
 //! side leaves unknown is that of a Poisson count, beside bytes that are certain (see [`crate::interval`]). What a side may
-//! have missed are samples of the heaviest weight that they could have had: that of the longest period, or if that is more the
+//! have missed are samples of the heaviest weight that they could have had: the weight of the longest period, or if that is more the
 //! one that the samples of both sides have together, in proportion to their periods: a kind of object that one side saw may have
 //! gone unseen on the other.
 //!
@@ -20,7 +20,7 @@
 //!   in discrete distributions based on fiducial approach", Journal of Statistical Planning and Inference 140, 2010). It
 //!   holds in 95 of 100 cases on average, where one from the exact test would hold too often. So it may exclude 0 where
 //!   the test has not passed, by a little.
-//! - *The interval of a side* is that of its figure in any other report.
+//! - *The interval of a side* is the interval of its figure in any other report.
 //!
 //! With several runs on a side, their [`Spread`] is added to the variance, and the factor by which
 //! the deviation grows widens the interval; the probability is the larger of that of the counts and that
@@ -177,7 +177,7 @@ pub fn compare(old: &Side, new: &Side, spread: Option<&Spread>) -> Difference {
     }
 }
 
-/// The weights of a sample of either side, if those of both have the same in proportion to their periods.
+/// The weights of a sample of either side, if the samples of both sides have the same in proportion to their periods.
 fn weights(old: &Side, new: &Side) -> (f64, f64) {
     let ratio = new.unit / old.unit;
     let variance = old.mean.variance + new.mean.variance;

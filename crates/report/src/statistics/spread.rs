@@ -49,7 +49,7 @@ const FEWEST: f64 = 10.0;
 const FEWEST_ROWS: usize = 10;
 
 impl Prior {
-    /// `degrees`: those of each row; the number of runs less 2. `runs`: their number.
+    /// `degrees`: the degrees of freedom of each row, which are two fewer than the runs. `runs`: their number.
     #[must_use]
     pub fn of(rows: &[Scatter], degrees: f64, runs: f64) -> Self {
         let nothing = Self {

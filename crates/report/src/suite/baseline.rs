@@ -13,7 +13,7 @@ use crate::estimate::{Estimate, Moments};
 use crate::statistics::difference::{Side, compare};
 use crate::statistics::discovery::{Test, adjust};
 
-/// The false discovery rate: that of `nthbyte diff`.
+/// The false discovery rate, which `nthbyte diff` has, too.
 pub const RATE: f64 = 0.05;
 /// Growth that is tolerated, as a part of what was.
 pub const TOLERANCE: f64 = 0.1;
@@ -116,7 +116,7 @@ pub struct Changes {
 }
 
 impl Suite {
-    /// Compares the tests with those of an earlier run.
+    /// Compares the tests with the tests of an earlier run.
     #[must_use]
     pub fn since(&self, baseline: &Baseline) -> Changes {
         let earlier: HashMap<&str, &Earlier> = baseline

@@ -84,7 +84,7 @@ pub enum Sort {
     /// Own bytes.
     #[default]
     Own,
-    /// Bytes with those of everything that it called.
+    /// Bytes, with the bytes of everything that it called.
     Total,
     /// Own bytes that were alive at the summary's moment.
     Alive,

@@ -32,7 +32,7 @@ pub(super) enum Backing {
     Break,
     /// The C library says that it is one of its heaps.
     LibraryHeap,
-    /// A stack: that of the main thread, or one of which the C library says so.
+    /// A stack: the main thread's, or one of which the C library says so.
     Stack,
     /// A file in memory, or memory that is shared with other processes.
     Shared,

@@ -130,7 +130,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The pages of a range, which lies behind those of earlier calls. `None` if the kernel refuses.
+    /// The pages of a range, which lies behind the ranges of earlier calls. `None` if the kernel refuses.
     pub(super) fn pages(&mut self, range: &Range<usize>) -> Option<Pages> {
         let mut pages = Pages::default();
         while let Some(region) = self.overlapping(range)? {

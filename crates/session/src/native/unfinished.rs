@@ -24,7 +24,7 @@ const MOST: usize = 1 << 20;
 const MOST_WAITING: usize = 4096;
 const MOST_BYTES: usize = 16 << 20;
 
-/// More events than those of one sample: 16 nodes or one record of all, a thread, a library, a period, the sample, its free.
+/// More events than one sample has: 16 nodes or one record of all, a thread, a library, a period, the sample, its free.
 const ROOM: usize = 64;
 
 struct Waiting {

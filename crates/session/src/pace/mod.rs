@@ -159,7 +159,7 @@ impl Periods {
         self.0[kind as usize]
     }
 
-    /// These, with that of one kind so many times as long.
+    /// These periods, with the period of one kind so many times as long.
     fn with_longer(self, kind: Option<Kind>, factor: u64) -> Self {
         let mut longer = self;
         if let Some(kind) = kind {
@@ -239,7 +239,7 @@ impl Pace {
         self.is_auto
     }
 
-    /// The period of the interpreter's memory, in bytes; without an interpreter, that of native memory.
+    /// The period of the interpreter's memory, in bytes; without an interpreter, the period of native memory.
     #[inline]
     pub(crate) const fn period(&self) -> u64 {
         self.present.of(Kind::Own)

@@ -24,7 +24,7 @@ impl Tally {
         allowed: 0.0,
     };
 
-    /// With those of the present decision.
+    /// With the samples of the present decision.
     pub(super) fn and(self, samples: f64, allowed: f64) -> Self {
         Self {
             samples: self.samples * REMEMBERED + samples,

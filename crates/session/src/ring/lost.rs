@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use nthbyte_host::sync::AtomicU64;
 use nthbyte_profile::event::LostKind;
 
-/// Counts of lost events, by [`LostKind`]; and the last one is that of all, which is never taken.
+/// Counts of lost events, by [`LostKind`]; and the last one counts all, and is never taken.
 #[derive(Debug, Default)]
 pub(crate) struct Lost([AtomicU64; 3], AtomicU64);
 

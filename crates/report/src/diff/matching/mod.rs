@@ -1,4 +1,4 @@
-//! Matches the functions of the old side with those of the new side.
+//! Matches the functions of the old side with the functions of the new side.
 //!
 //! Nothing is guessed: two functions are one if their names, files and lines are the same, or if they differ in
 //! a way that leaves no doubt.

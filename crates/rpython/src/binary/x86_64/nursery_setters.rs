@@ -1,4 +1,4 @@
-//! Finds the functions, besides those of a collection, that set both of the nursery's pointers: `allocate_nursery`, which the
+//! Finds the functions, besides a collection's, that set both of the nursery's pointers: `allocate_nursery`, which the
 //! collector's set-up calls, or the function into which a compiler has put it.
 
 use super::control_flow::Function;

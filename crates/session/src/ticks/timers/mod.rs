@@ -62,11 +62,11 @@ static SEED: AtomicU64 = AtomicU64::new(0);
 static CPU_BEFORE: AtomicU64 = AtomicU64::new(0);
 /// Whether timers may be made. The writer thread may still be looking for threads when the session has ended.
 static ARE_WANTED: AtomicBool = AtomicBool::new(false);
-/// The timers of this process; in a forked child, those of its parent until it has a table of its own.
+/// The timers of this process; in a forked child, its parent's until it has a table of its own.
 static TIMERS: AtomicPtr<Timers> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The timers of one process. A child does not use its parent's: the table may have been locked at the fork, and the
-/// kernel's numbers in it may be those of the program's own timers in the child.
+/// kernel's numbers in it may be numbers of the program's own timers in the child.
 struct Timers {
     process: ProcessIdentity,
     table: Mutex<Table>,
@@ -310,7 +310,7 @@ impl Table {
         }
     }
 
-    /// Adds those of these threads that exist and are not known yet.
+    /// Adds the timers of those threads that exist and are not known yet.
     fn look_for(&mut self, threads: impl IntoIterator<Item = c_int>) {
         for thread in threads {
             if !self.threads.contains_key(&thread)

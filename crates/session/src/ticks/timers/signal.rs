@@ -18,7 +18,7 @@ pub(super) const MOST: usize = 1 << 14;
 /// The upper half of the value that our timers send, so that a handler knows them.
 pub(super) const MARK: usize = 0x6e74_6862;
 /// The number of expirations that one signal may stand for: the kernel's looks may be late by some periods, on a machine
-/// that others use too. More means that the thread has blocked the signal, and its stack is not that of the earlier ones.
+/// that others use too. More means that the thread has blocked the signal, and its stack is not the stack of the earlier ones.
 const TIMELY: u64 = 5;
 /// Expirations that have arrived, by the number of the timer.
 pub(super) static DELIVERED: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
