@@ -12,6 +12,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import _socket
 import _thread
+import atexit
 import fcntl
 import os
 import sys
@@ -72,6 +73,8 @@ def ready() -> None:
     except OSError as error:
         raise Error(f"the process cannot listen: {error.strerror}") from None
     os.register_at_fork(after_in_child=_after_fork_in_child)
+    # After that, the interpreter takes its handlers away, and then the signal of a request would end the process.
+    atexit.register(_close)
 
 
 def at_start(value: str) -> None:
@@ -114,12 +117,18 @@ def _name() -> bytes:
     return f"\0nthbyte-{namespace}-{os.getpid()}".encode()
 
 
+def _close() -> bool:
+    """Ends that the process listens. Returns whether it did."""
+    global _socket_of_process
+    own, _socket_of_process = _socket_of_process, None
+    if own is not None:
+        own.close()
+    return own is not None
+
+
 def _after_fork_in_child() -> None:
     """The child has a socket of its own; without one, it is not ready."""
-    global _socket_of_process
-    inherited, _socket_of_process = _socket_of_process, None
-    if inherited is not None:
-        inherited.close()
+    if _close():
         try:
             _listen()
         except OSError:

@@ -63,6 +63,27 @@ def test_a_ready_process_is_recorded_without_ptrace(interpreter: harness.Interpr
     assert "program.py" in str(found["rows"][0])
 
 
+# Waits when the interpreter has taken its handlers of signals away.
+ENDS = f"""
+import sys; sys.path.append({str(harness.SITE)!r}); import nthbyte; nthbyte.ready(); sys.path.pop()
+import os
+
+class Last:
+    def __del__(self, read=os.read, write=os.write):
+        write(1, b"ending\\n")
+        read(0, 100)
+
+last = Last()
+"""
+
+
+def test_a_process_at_its_end_is_left_alone(cpython: harness.Interpreter, tmp_path: Path) -> None:
+    with running(cpython, ENDS, tmp_path) as one:
+        assert one.line() == "ending"
+        assert "is not ready" in one.nthbyte("attach", "--method", "ready").err
+        assert one.end("line\n").ok().err == ""
+
+
 @pytest.mark.launcher
 def test_the_variable_makes_every_python_of_an_environment_ready(
     cpython: harness.Interpreter, tmp_path: Path

@@ -87,6 +87,19 @@ pub fn gone(pid: u32) -> Refusal {
     refuse!("there is no process {pid}")
 }
 
+/// Whether a process has ended, or does not exist.
+pub fn has_ended(pid: u32) -> bool {
+    matches!(state(pid), None | Some('Z' | 'X'))
+}
+
+/// Why something failed: because the process has ended meanwhile, or else this.
+pub fn ended_or(pid: u32, refusal: Refusal) -> Refusal {
+    if has_ended(pid) {
+        return refuse!("process {pid} has ended");
+    }
+    refusal
+}
+
 /// Another process traces it.
 pub fn traced(pid: u32, tracer: u32) -> Refusal {
     refuse!(

@@ -39,6 +39,9 @@ pub fn why_not(pid: u32) -> Result<Option<Refusal>, Refusal> {
             "process {pid} is another user's, and one that is ready listens to its own user and to root only: ask as one of them"
         )));
     }
+    if process::has_ended(pid) {
+        return Ok(Some(refuse!("process {pid} has ended")));
+    }
     if std::fs::read_link(process::path(pid, "ns/net")).is_err() {
         return Ok(Some(refuse!(
             "process {pid} is not ready, or in a container that this user may not look into: start it with NTHBYTE=ready, or ask as \
@@ -130,7 +133,7 @@ fn exchange(pid: u32, text: &str, limit: Duration) -> Result<Option<String>, Ref
         return Ok(None);
     };
     let failed = |error: io::Error| refuse!("process {pid} cannot be asked: {}", plain(&error));
-    let socket = open(limit).map_err(failed)?;
+    let socket = open(limit.min(BETWEEN_LOOKS)).map_err(failed)?;
     if connect(&socket, &name) && !is_allowed(pid) {
         return Err(refuse!(
             "process {pid} listens to its own user and to root only: ask as one of them"
@@ -147,6 +150,7 @@ fn exchange(pid: u32, text: &str, limit: Duration) -> Result<Option<String>, Ref
         Err(error) if error.raw_os_error() == Some(libc::ECONNREFUSED) => return Ok(None),
         Err(error) => return Err(failed(error)),
     }
+    let begin_within = Instant::now() + limit;
     let mut end = None;
     loop {
         match receive(&socket) {
@@ -155,22 +159,23 @@ fn exchange(pid: u32, text: &str, limit: Duration) -> Result<Option<String>, Ref
             }
             Ok((answer, _)) if answer == BEGUN => {
                 end = Some(Instant::now() + LONGEST_WORK);
-                wait_at_most(&socket, BETWEEN_LOOKS).map_err(failed)?;
             }
             Ok((answer, _)) => return Ok(Some(answer)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => match end {
-                None => return Err(silent(pid, limit)),
-                Some(_) if matches!(process::state(pid), None | Some('Z' | 'X')) => {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if process::has_ended(pid) {
                     return Err(refuse!("process {pid} has ended"));
                 }
-                Some(end) if Instant::now() < end => {}
-                Some(_) => {
-                    return Err(refuse!(
-                        "process {pid} has begun what was asked, and has not ended it for {} s: see nthbyte check {pid}",
-                        LONGEST_WORK.as_secs()
-                    ));
+                match end {
+                    None if Instant::now() >= begin_within => return Err(silent(pid, limit)),
+                    Some(end) if Instant::now() >= end => {
+                        return Err(refuse!(
+                            "process {pid} has begun what was asked, and has not ended it for {} s: see nthbyte check {pid}",
+                            LONGEST_WORK.as_secs()
+                        ));
+                    }
+                    _ => {}
                 }
-            },
+            }
             Err(error) => return Err(failed(error)),
         }
     }

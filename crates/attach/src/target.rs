@@ -54,6 +54,10 @@ impl Target {
             std::thread::sleep(BETWEEN);
         }
         process::check(pid)?;
+        Self::look(pid).map_err(|refusal| process::ended_or(pid, refusal))
+    }
+
+    fn look(pid: u32) -> Result<Self, Refusal> {
         let memory = Memory::open(pid)?;
         let found = match PyPy::find(&memory, &mappings(pid)?) {
             Some(pypy) => Found::PyPy(pypy),
@@ -98,7 +102,8 @@ impl Target {
     pub fn run(&self, script: &str, limit: Duration) -> Result<String, Refusal> {
         // What a thread traces is let go of by the kernel at the thread's end, also if it has not stopped in time.
         let done = std::thread::scope(|scope| scope.spawn(|| self.run_here(script, limit)).join());
-        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let done = done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        done.map_err(|refusal| process::ended_or(self.pid, refusal))
     }
 
     fn run_here(&self, script: &str, limit: Duration) -> Result<String, Refusal> {
