@@ -16,7 +16,7 @@ export interface Held {
   reason: string;
   samples: number;
   alive: Interval;
-  besides: { c_code: Interval; garbage: Interval; not_found: Interval };
+  besides: { c_code: Interval; garbage: Interval; not_found: Interval; native: { name: string; bytes: Interval }[] };
   /** In depth-first order. */
   boxes: { parent: number | null; reference: string; what: string; objects: number; bytes: Interval; mostly: string | null }[];
   /** Names and files. */
@@ -266,11 +266,13 @@ export class HeldCard {
       "Allocated by: ",
       ...this.#links(rows.map(([at, size]) => [functions[at]![0], percent(size, all), () => this.events.allocatedBy(functions[at]![0])])),
     );
+    const native = besides.native.reduce((sum, row) => sum + row.bytes.estimate, 0);
     const beside = (what: string, { estimate, high }: Interval) => `${what} ${estimate > 0 ? bytes(estimate) : `below ${bytes(high)}`}`;
     byId("held-besides").textContent = [
       beside("held by C code", besides.c_code),
       beside("garbage not yet collected", besides.garbage),
       beside("no holder found", besides.not_found),
+      ...(native > 0 ? [`native memory without a holder ${bytes(native)}`] : []),
     ].join("; ");
   }
 

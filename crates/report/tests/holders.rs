@@ -1,13 +1,15 @@
 //! Who holds what, of snapshots that are made up: amounts, names, and what a file may contain.
 
-use nthbyte_profile::event::Nanos;
+use nthbyte_profile::event::{Nanos, SampleId, SourceId, TypeId};
 use nthbyte_profile::holders::{
     Held, Holder, Interner, Kind, Link, Reason, Snapshot, SnapshotNode, SnapshotOutcome,
 };
-use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::meta::{Distances, Method, Source, SourceKind, Unit};
+use nthbyte_profile::model::{Sampling, SamplingId, TypeNames};
+use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_profile::{Meta, Profile};
 use nthbyte_report::diff::{DiffOptions, Measure};
-use nthbyte_report::holders::{Naming, add_track, as_profile};
+use nthbyte_report::holders::{Icicle, Naming, add_track, as_profile};
 use nthbyte_report::{Aggregate, At, By, Diff, Holders, HoldersError, Summary};
 
 /// Nodes by name: parent, dominator, kind, link, reference, length.
@@ -296,6 +298,92 @@ fn a_snapshot_is_a_profile_with_holders_as_callers() {
     assert_eq!(both.threads.last().map(|of| &*of.name), Some("Held by"));
 }
 
+/// Blocks of native memory whose address no object has: so many of each type.
+fn with_native(mut profile: Profile, of: &[(&str, usize)]) -> Profile {
+    let source = SourceId(profile.sources.len() as u16);
+    let kind = SourceKind::Native;
+    let native = Source::allocations(kind, Method::Preload, Distances::Exponential, 1000);
+    profile.sources.push(native);
+    let sampling = SamplingId(profile.samplings.len() as u32);
+    profile.samplings.push(Sampling {
+        source,
+        unit: Unit::Bytes,
+        distances: Distances::Exponential,
+        period: 1000,
+        lost: 0,
+    });
+    for &(name, count) in of {
+        let type_id = TypeId(profile.types.len() as u32);
+        profile.types.push(TypeNames {
+            name: name.to_owned(),
+            native: String::new(),
+        });
+        for _ in 0..count {
+            let recorded = SampleId(profile.samples.len() as u32);
+            let sample = nthbyte_profile::model::Sample {
+                type_id,
+                ..synthetic::sample(Nanos(1), 1000, sampling)
+            };
+            profile.samples.push(sample);
+            profile.processes[0].snapshots[0].samples.push(Held {
+                by: Holder::NotFound,
+                what: 0,
+                size: 1,
+                is_drawn: false,
+                counts: true,
+                recorded: Some(recorded),
+            });
+        }
+    }
+    profile
+}
+
+#[test]
+fn native_memory_without_a_holder_has_boxes_of_its_own() {
+    let types = [("malloc (libarrow.so)", 60), ("mmap", 40), ("tiny", 1)];
+    let profile = with_native(service().profile(), &types);
+    let shown = Holders::of(&profile, None).expect("a snapshot");
+    let rows = shown.besides.native.iter();
+    let rows: Vec<_> = rows.map(|row| (&*row.name, row.bytes.estimate)).collect();
+    assert_eq!(
+        rows.iter().map(|row| row.0).collect::<Vec<_>>(),
+        ["malloc (libarrow.so)", "mmap", "others"]
+    );
+    let page = serde_json::to_value(Icicle::of(&profile, None)).expect("plain data");
+    let boxes = page["boxes"].as_array().expect("boxes");
+    let at = boxes
+        .iter()
+        .position(|one| one["reference"] == "native memory without a holder");
+    let at = at.expect("a box of all of it");
+    let native = &boxes[at..];
+    assert!(native[0]["parent"].is_null());
+    let bytes = |one: &serde_json::Value| one["bytes"]["estimate"].as_f64().expect("a number");
+    let sum: f64 = rows.iter().map(|row| row.1).sum();
+    assert!((bytes(&native[0]) - sum).abs() < 1.0);
+    for (one, row) in native[1..].iter().zip(&rows) {
+        assert_eq!(
+            (&one["parent"], &one["reference"]),
+            (&at.into(), &row.0.into())
+        );
+        assert_eq!(bytes(one), row.1);
+    }
+    assert_eq!(native.len(), 1 + rows.len());
+    // And callers of their own: what is small is with the others.
+    let samples = as_profile(&profile, None, Naming::Path).expect("a snapshot");
+    let summary = serde_json::to_value(Summary::of(&samples, By::Function)).expect("plain data");
+    let of = |name: &str| {
+        let mut rows = summary["rows"].as_array().into_iter().flatten();
+        let row = rows.find(|row| row["name"] == name)?;
+        row["total_bytes"]["estimate"].as_f64()
+    };
+    for (name, bytes) in rows {
+        let found = of(name).expect("a row");
+        assert!((found - bytes).abs() < 1.0, "{name}: {found}, not {bytes}");
+    }
+    let found = of("no holder found").expect("what is no native memory");
+    assert_eq!((found / WEIGHT).round(), 10.0);
+}
+
 #[test]
 fn two_snapshots_are_compared_by_holder() {
     let old = as_profile(&service().profile(), None, Naming::Path).expect("a snapshot");
@@ -317,4 +405,82 @@ fn two_snapshots_are_compared_by_holder() {
     assert!(change.difference.low > 0.0);
     // The cache, and its module.
     assert_eq!(diff.significant_rows, 2);
+}
+
+/// Numbers that look random.
+struct Draws(u64);
+
+impl Draws {
+    /// Whether something of this probability happens.
+    fn happens(&mut self, probability: f64) -> bool {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ mixed >> 31) >> 11) as f64 / (1_u64 << 53) as f64 <= probability
+    }
+}
+
+/// The same heap is drawn from again and again: of a hundred intervals of holders, at least 93 have what the holder has.
+#[test]
+fn intervals_hold_as_often_as_they_say() {
+    /// Blocks of each holder: how many, and of which sizes in turn.
+    const HOLDERS: [(usize, &[u64]); 6] = [
+        (120, &[1024]),
+        (300, &[48, 64, 512]),
+        (2000, &[32]),
+        (700, &[16, 2048, 96]),
+        (5000, &[48, 80, 160]),
+        (50, &[2048, 1808]),
+    ];
+    const PERIOD: u64 = 4096;
+    const TIMES: usize = 400;
+    let mut draws = Draws(1);
+    let (mut checked, mut held) = (0, 0);
+    let mut ratios = [0.0; HOLDERS.len()];
+    for _ in 0..TIMES {
+        let mut graph = Graph::new();
+        graph.snapshot.period = PERIOD;
+        let main = (Kind::Module, "__main__");
+        let main = graph.add((0, 0), main, (Link::Unknown, ""), None);
+        let what = graph.names.intern("bytes");
+        for (number, (count, sizes)) in HOLDERS.iter().enumerate() {
+            let name = format!("holder{number}");
+            let link = (Link::Attribute, name.as_str());
+            let node = graph.add((main, main), (Kind::Object, "list"), link, None);
+            for block in 0..*count {
+                let size = sizes[block % sizes.len()];
+                if draws.happens(-(-(size as f64) / PERIOD as f64).exp_m1()) {
+                    graph.snapshot.samples.push(Held {
+                        by: Holder::Node(node),
+                        what,
+                        size,
+                        is_drawn: true,
+                        counts: true,
+                        recorded: None,
+                    });
+                }
+            }
+        }
+        let shown = Holders::of(&graph.profile(), None).expect("a snapshot");
+        for (number, (count, sizes)) in HOLDERS.iter().enumerate() {
+            let all: u64 = (0..*count).map(|block| sizes[block % sizes.len()]).sum();
+            let name = format!("holder{number}");
+            let roots = shown.tree.iter();
+            let mut branches = roots.flat_map(|root| std::iter::once(root).chain(&root.children));
+            let branch = branches.find(|branch| branch.reference.ends_with(&name));
+            let Some(branch) = branch else {
+                continue;
+            };
+            checked += 1;
+            let bytes = &branch.bytes;
+            held += usize::from((bytes.low..=bytes.high).contains(&(all as f64)));
+            ratios[number] += bytes.estimate / all as f64 / TIMES as f64;
+        }
+    }
+    assert!(checked > TIMES * HOLDERS.len() * 99 / 100, "{checked}");
+    assert!(held * 100 >= checked * 93, "{held} of {checked}");
+    assert!(
+        ratios.iter().all(|ratio| (ratio - 1.0).abs() < 0.05),
+        "{ratios:?}"
+    );
 }

@@ -91,8 +91,15 @@ impl Amounts {
         }
     }
 
-    /// The types of native memory without a holder, the most first. Small ones are one row.
-    fn native(&self) -> Vec<Native> {
+    /// All native memory without a holder.
+    pub fn all_native(&self) -> Moments {
+        let mut all = Moments::default();
+        self.native.values().for_each(|moments| all.add(moments));
+        all
+    }
+
+    /// The types of native memory without a holder, the most first. Small ones are the last row.
+    pub fn native(&self) -> Vec<Native> {
         let mut rest = Moments::default();
         let mut native = Vec::new();
         for (name, moments) in &self.native {
@@ -121,8 +128,8 @@ impl Amounts {
     }
 }
 
-/// The type of a sample of native memory, which the recording has.
-fn native_type<'a>(profile: &'a Profile, of: &Held) -> Option<&'a str> {
+/// The type of a sample of native memory, which the recording has: [`Amounts::native`] has those that no node holds.
+pub fn native_type<'a>(profile: &'a Profile, of: &Held) -> Option<&'a str> {
     let sample = of.recorded.filter(|_| of.counts && !of.is_drawn)?;
     (profile.domain(sample) == Domain::Native).then(|| {
         let of_type = profile.types.get(profile.samples.type_id(sample).index());

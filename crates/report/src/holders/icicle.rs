@@ -2,16 +2,18 @@
 //!
 //! Boxes are in depth-first order. A *join* says how much of a box's own part, which no box below it has, was allocated by one
 //! stack, as far as the recording has samples of it.
+//!
+//! The last boxes are of native memory without a holder, by its type: one for all of it, and those in it.
 
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{FrameKind, NodeId};
-use nthbyte_profile::holders::{Holder, Snapshot};
+use nthbyte_profile::holders::{Held, Holder, Snapshot};
 use serde::Serialize;
 
-use super::amounts::Amounts;
+use super::amounts::{Amounts, native_type};
 use super::choice;
 use super::groups;
 use super::path::Names;
@@ -28,6 +30,8 @@ const MOST_JOINS: usize = 4000;
 const MOST_FUNCTIONS: usize = 200;
 /// The box of what has none.
 const NONE: u32 = u32::MAX;
+/// The box of all native memory without a holder.
+const NATIVE: &str = "native memory without a holder";
 
 /// The tree of a snapshot. The field names are those of the page's data.
 #[derive(Debug, Serialize)]
@@ -58,7 +62,7 @@ struct Tile {
     bytes: Estimate,
     /// The type of most of the bytes in it.
     mostly: Option<String>,
-    /// One of the objects.
+    /// One of the objects; 0 of native memory.
     #[serde(skip)]
     node: u32,
 }
@@ -73,6 +77,7 @@ impl Icicle {
         let start = profile.processes[chosen.process].start;
         let making = Tiles::of(profile, snapshot, &amounts);
         let types = making.types();
+        let of_samples: Vec<u32> = making.of_samples().collect();
         let mut icicle = Self {
             time: snapshot.time.0.saturating_sub(start.0) as f64 / 1e9,
             reason: reason(snapshot.reason),
@@ -85,20 +90,16 @@ impl Icicle {
             boxes: making.boxes,
         };
         for (one, of) in icicle.boxes.iter_mut().zip(types) {
-            one.mostly = of;
+            one.mostly = one.mostly.take().or(of);
         }
-        icicle.join(profile, snapshot, &making.of_nodes);
+        icicle.join(profile, snapshot, &of_samples);
         Some(icicle)
     }
 
-    fn join(&mut self, profile: &Profile, snapshot: &Snapshot, of_nodes: &[u32]) {
+    fn join(&mut self, profile: &Profile, snapshot: &Snapshot, of_samples: &[u32]) {
         let mut sums: HashMap<(u32, NodeId), f64, RandomState> = HashMap::default();
-        for held in &snapshot.samples {
-            let (Some(sample), Holder::Node(node)) = (held.recorded, held.by) else {
-                continue;
-            };
-            let own = of_nodes[node as usize];
-            if own != NONE {
+        for (held, &own) in snapshot.samples.iter().zip(of_samples) {
+            if let (Some(sample), true) = (held.recorded, own != NONE) {
                 let shape = profile.samples.shape(profile.samples.shape_id(sample));
                 let bytes = Totals::of_sample(profile, shape).bytes.estimate;
                 *sums
@@ -141,6 +142,8 @@ pub(super) struct Tiles<'a> {
     boxes: Vec<Tile>,
     /// The box of each node.
     of_nodes: Vec<u32>,
+    /// The first box of native memory.
+    native: usize,
 }
 
 impl<'a> Tiles<'a> {
@@ -151,17 +154,54 @@ impl<'a> Tiles<'a> {
             least: SMALLEST * amounts.all.estimate,
             boxes: Vec::new(),
             of_nodes: vec![NONE; snapshot.nodes.len() + 1],
+            native: 0,
         };
         tiles.below(&[0], None, 0);
         tiles.spread();
+        tiles.add_native();
         tiles
     }
 
-    /// The box that a node is in.
-    pub(super) fn of_node(&self, node: u32) -> Option<usize> {
-        Some(self.of_nodes[node as usize])
-            .filter(|&tile| tile != NONE)
-            .map(|tile| tile as usize)
+    fn add_native(&mut self) {
+        self.native = self.boxes.len();
+        let rows = self.amounts.native();
+        if rows.is_empty() {
+            return;
+        }
+        let all = self.amounts.estimate(&self.amounts.all_native());
+        let tile = |parent: Option<u32>, name: &str, bytes: Estimate| Tile {
+            parent,
+            reference: name.to_owned(),
+            what: name.to_owned(),
+            objects: 1,
+            bytes,
+            mostly: parent.map(|_| name.to_owned()),
+            node: 0,
+        };
+        self.boxes.push(tile(None, NATIVE, all));
+        for row in rows {
+            let parent = Some(self.native as u32);
+            self.boxes.push(tile(parent, &row.name, row.bytes));
+        }
+    }
+
+    /// The box that each sample is in; [`NONE`] of those that have none.
+    pub(super) fn of_samples(&self) -> impl Iterator<Item = u32> {
+        let samples = &self.names.snapshot.samples;
+        samples.iter().map(|held| match held.by {
+            Holder::Node(node) => self.of_nodes[node as usize],
+            Holder::NotFound => self.of_native(held).unwrap_or(NONE),
+            Holder::Garbage => NONE,
+        })
+    }
+
+    fn of_native(&self, held: &Held) -> Option<u32> {
+        let name = native_type(self.names.profile, held)?;
+        let boxes = self.boxes.get(self.native + 1..)?;
+        // The last row has what is too small for one of its own.
+        let last = boxes.len().checked_sub(1)?;
+        let at = boxes.iter().position(|one| one.reference == name);
+        Some((self.native + 1 + at.unwrap_or(last)) as u32)
     }
 
     /// The box that each box is in.
@@ -172,7 +212,7 @@ impl<'a> Tiles<'a> {
     /// What each box is called: by its reference and its type, or by the whole path to it.
     pub(super) fn names(&self, whole: bool) -> Vec<String> {
         let name = |tile: &Tile| {
-            let path = match whole {
+            let path = match whole && tile.node != 0 {
                 true => self.names.group_path(tile.node, 0),
                 false => tile.reference.clone(),
             };

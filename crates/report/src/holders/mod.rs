@@ -30,7 +30,7 @@ use crate::estimate::Estimate;
 use crate::selection::At;
 use amounts::Amounts;
 pub use choice::HoldersError;
-pub(crate) use icicle::Icicle;
+pub use icicle::Icicle;
 pub(crate) use of_samples::{Call, Keepers};
 pub use of_samples::{HeldBy, Since};
 pub use samples::{Naming, add_track, as_profile, first};

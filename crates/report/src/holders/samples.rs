@@ -37,12 +37,11 @@ pub fn add_track(
     let chosen = choice::of(profile, at)?;
     let (process, snapshot) = (chosen.process, chosen.snapshot.clone());
     let amounts = Amounts::of(profile, &snapshot);
-    let (names, parents, of_nodes) = {
+    let (names, parents, of_samples) = {
         let tiles = Tiles::of(profile, &snapshot, &amounts);
         let names = tiles.names(naming == Naming::Path);
-        let nodes = 0..snapshot.nodes.len() as u32 + 1;
-        let of_nodes: Vec<_> = nodes.map(|node| tiles.of_node(node)).collect();
-        (names, tiles.parents(), of_nodes)
+        let of_samples: Vec<u32> = tiles.of_samples().collect();
+        (names, tiles.parents(), of_samples)
     };
     let thread = ThreadId(profile.threads.len() as u32);
     profile.threads.push(ThreadNames {
@@ -85,11 +84,15 @@ pub fn add_track(
             name: name.to_owned(),
             native: String::new(),
         }));
-    for held in snapshot.samples.iter().filter(|held| held.counts) {
-        let stack = match held.by {
-            Holder::Node(node) => of_nodes[node as usize].map_or(elsewhere, |tile| stacks[tile]),
-            Holder::Garbage => garbage,
-            Holder::NotFound => not_found,
+    for (held, tile) in snapshot.samples.iter().zip(of_samples) {
+        if !held.counts {
+            continue;
+        }
+        let stack = match (stacks.get(tile as usize), held.by) {
+            (Some(&stack), _) => stack,
+            (None, Holder::Node(_)) => elsewhere,
+            (None, Holder::Garbage) => garbage,
+            (None, Holder::NotFound) => not_found,
         };
         let Some(shape) = shape(profile, held, sampling) else {
             continue;
