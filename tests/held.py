@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-from harness import REPOSITORY
+from harness import REPOSITORY, report
 
 READER = REPOSITORY / "crates/profile/tests/read_format.py"
 
@@ -238,3 +240,16 @@ class Snapshot:
 def snapshots(profile: Path) -> list[Snapshot]:
     read = subprocess.run([sys.executable, READER, profile], capture_output=True, text=True, check=True)
     return [Snapshot(line) for line in read.stdout.splitlines() if line.startswith("snapshot ")]
+
+
+def rows(profile: Path) -> list[dict[str, Any]]:
+    """The rows of `nthbyte holders` for each snapshot that the program has asked for, by holder."""
+    found = []
+    read = subprocess.run([sys.executable, READER, profile], capture_output=True, text=True, check=True)
+    for line in read.stdout.splitlines():
+        words = line.split(" ")
+        if words[0] == "snapshot" and words[3] == "2" and words[5] == "complete":
+            at = f"{int(words[2]) / 1e9:.9f}s"
+            shown = report("holders", "--json", "--at", at, profile.name, folder=profile.parent).ok()
+            found.append({row["holder"]: row for row in json.loads(shown.out)["holders"]})
+    return found

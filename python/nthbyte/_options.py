@@ -336,7 +336,6 @@ OPTIONS = (
         placeholder="TIME|NAME",
         read=parse_snapshot,
         check=_snapshot,
-        interpreters=("cpython",),
     ),
     Option(
         "tags",

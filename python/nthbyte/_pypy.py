@@ -47,6 +47,10 @@ _SMALL, _LARGE_OF_EACH_KIND, _SNAPSHOT = 0, 1, 3
 # Why a snapshot is taken: docs/format.md, "Holders".
 _END, _CALL, _SIGNAL = 0, 2, 3
 
+# A signal that the C library keeps for itself: the agent calls its handler, the kernel knows none. And the last one that a
+# program would take, with which the agent learns how handlers are called (`crates/pypy/src/holders/pending.rs`).
+_IN_SECRET, _TO_LEARN = 32, 64
+
 # PyPy closes a library without references, but the hooks still call this one.
 _RTLD_NOW, _RTLD_NODELETE = 0x2, 0x1000
 
@@ -79,6 +83,8 @@ class PyPyAgent(Agent):
         self._notes: tuple[str, ...] = ()
         # Whether snapshots of who holds what are taken, and whether they have the keys of dictionaries.
         self._holders, self._with_keys = "never", True
+        # Whether the agent can have snapshots taken by itself; None if that was not tried.
+        self._is_asked: bool | None = None
         os.register_at_fork(after_in_child=self._forked)
 
     def load_native(self) -> str | None:
@@ -96,6 +102,7 @@ class PyPyAgent(Agent):
         self._holders, self._with_keys = config["holders"], not config["no_names"]
         if self._holders != "never":
             _load_holders()
+            self._answer()
         try:
             self._start_hooked(config)
         except _Refused as refusal:
@@ -160,6 +167,31 @@ class PyPyAgent(Agent):
         """See :meth:`Agent.snapshot_at_signal`."""
         if self._holders != "never":
             self._snapshot(_SIGNAL, self._holders == "always")
+
+    def _answer(self) -> None:
+        """Has the agent call :meth:`_on_due` in the main thread when a snapshot is due, if that is possible."""
+        if self._is_asked is not None:
+            return
+        import _signal
+
+        try:
+            before = _signal.getsignal(_TO_LEARN)
+            if before is not _signal.SIG_DFL:
+                return
+            _signal.signal(_IN_SECRET, self._on_due)
+            try:
+                _signal.signal(_TO_LEARN, self._on_due)
+                self._is_asked = bool(self._library.learn_signals(_TO_LEARN))
+            finally:
+                _signal.signal(_TO_LEARN, before)
+        except ValueError:
+            # This is not the main thread: the next session may begin there.
+            pass
+
+    def _on_due(self, signal: int, frame: Any) -> None:
+        due = self._library.snapshot_due()
+        if due and self._on and self._holders != "never":
+            self._snapshot((due & 255) - 1, due > 255 or self._holders == "always")
 
     def snapshot_seconds(self) -> float:
         """See :meth:`Agent.snapshot_seconds`."""
@@ -398,6 +430,8 @@ class _Library:
         number = backend.new_primitive_type("uint32_t")
         self._snapshot = function("snapshot", self._int, number, self._int, u64, self._text, size)
         self.snapshot_nanos = function("snapshot_nanos", u64)
+        self.learn_signals = function("learn_signals", self._int, self._int)
+        self.snapshot_due = function("snapshot_due", self._int)
         self._is_copy = function("is_copy", self._int)
         self._copy_graph = function("copy_graph", size, addresses, size, addresses, size)
         self._copy_nodes = function("copy_nodes", void, addresses, size)

@@ -7,12 +7,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness import REPOSITORY, Interpreter, report, run
-from held import LINKED, READER, SUSPENDED
+from held import LINKED, READER, SUSPENDED, rows
 
 # An interpreter with NumPy and pandas: `make test-native` makes it.
 NUMPY = REPOSITORY / "build" / "native" / "bin" / "python"
@@ -115,19 +114,6 @@ def freed(profile: Path, spans: list[tuple[str, int, int]]) -> dict[str, int]:
                 if began <= int(words[1]) <= ended and time < began:
                     sums[name] += block
     return sums
-
-
-def rows(profile: Path) -> list[dict[str, Any]]:
-    """The rows of each snapshot that the program has asked for."""
-    found = []
-    read = subprocess.run([sys.executable, READER, profile], capture_output=True, text=True, check=True)
-    for line in read.stdout.splitlines():
-        words = line.split(" ")
-        if words[0] == "snapshot" and words[3] == "2" and words[5] == "complete":
-            at = f"{int(words[2]) / 1e9:.9f}s"
-            shown = report("holders", "--json", "--at", at, profile.name, folder=profile.parent).ok()
-            found.append({row["holder"]: row for row in json.loads(shown.out)["holders"]})
-    return found
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import IS_ALL, Interpreter, report
-from held import SERVICE, SNAPSHOTS_BETWEEN_THREADS, snapshots
+from held import SERVICE, SNAPSHOTS_BETWEEN_THREADS, Snapshot, snapshots
 
 # The least and the most that each holds, in KiB: its texts, and what lies around them. Drawn objects say it to a tenth.
 HELD = {
@@ -122,3 +122,42 @@ def test_it_is_taken_at_the_end_if_that_is_wanted_and_keys_are_left_out(
         assert (found.reason, found.outcome, found.why) == ("0", "complete", "")
         names = {node[4] for node in found.nodes}
         assert "kept" in names and ("'secret'" in names) == is_there
+
+
+# Keeps a little more each time, and lives until its input ends.
+GROWS = """
+import select, signal, sys
+before = signal.getsignal(64)
+kept = []
+while not select.select([sys.stdin], [], [], 0.01)[0]:
+    if len(kept) < 500:
+        kept.append(["%09d" % i * 50 for i in range(100)])
+print(int(before), before == signal.getsignal(64), 32 in signal.valid_signals())
+"""
+
+
+@pytest.mark.each
+@pytest.mark.parametrize("reason, options", [("4", ("--snapshot", "1s")), ("1", ())])
+def test_they_are_taken_at_intervals_and_at_peaks(
+    pypy: Interpreter, tmp_path: Path, reason: str, options: tuple[str, ...]
+) -> None:
+    (tmp_path / "grows.py").write_text(GROWS)
+
+    def of_that_reason() -> list[Snapshot]:
+        if not (tmp_path / "a.nthb").exists():
+            return []
+        found = [one for one in snapshots(tmp_path / "a.nthb") if one.reason == reason]
+        # On a slow machine one takes longer than a second.
+        return [one for one in found if one.why != "the one before is not finished"]
+
+    done = pypy.nthbyte(
+        *("run", "-q", "--holders", *options, "-o", "a.nthb", "grows.py"),
+        folder=tmp_path,
+        until=lambda: len(of_that_reason()) >= 2,
+    ).ok()
+    assert done.out == "0 True False\n"
+    found = of_that_reason()
+    assert {one.why or one.outcome for one in found} == {"complete"}
+    # The list holds most of it each time, and more the last time.
+    first, last = (max(one.amounts().get(".kept", 0), 1) for one in (found[0], found[-1]))
+    assert last > first > 40, (first, last)

@@ -6,6 +6,7 @@ use nthbyte_session::native::{Placed, Request};
 use nthbyte_session::{Host, Recording};
 
 use crate::collector::accounts;
+use crate::holders::pending;
 use crate::labels;
 use crate::stacks::{native, ticks};
 
@@ -16,6 +17,10 @@ pub struct PyPy;
 pub static HOST: PyPy = PyPy;
 
 impl Host for PyPy {
+    fn prepare(&self) {
+        pending::ask();
+    }
+
     fn record_ticks(&self, recording: &mut Recording<'_>) -> usize {
         ticks::record_some(recording)
     }

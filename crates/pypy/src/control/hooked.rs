@@ -7,6 +7,7 @@ use nthbyte_profile::holders::Reason;
 use nthbyte_profile::{Distances, Method};
 use nthbyte_sampling::{Period, Sampler};
 
+use nthbyte_session::snapshots::due;
 use nthbyte_session::{
     Config, Counted, Mark, RUNNING_ALREADY, Rate, Session, SessionOutcome, native, record_now,
     record_waiting, snapshots, timers,
@@ -110,7 +111,9 @@ pub fn snapshot(reason: Reason, whatever: bool, bytes: u64) -> Result<(), String
     let taken = holders::take(asked, |action| {
         GilTrap::run(|size| allocate(Wanted::Snapshot, size), action)
     });
-    if let Err(why) = &taken {
+    // A peak is tried again and again.
+    let is_said = reason != Reason::Peak || due::is_worth_a_remark(asked.time);
+    if let (Err(why), true) = (&taken, is_said) {
         snapshots::not_taken(asked.time, reason, why);
     }
     taken

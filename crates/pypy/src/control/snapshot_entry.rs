@@ -1,6 +1,8 @@
-//! The C functions that `nthbyte/_pypy_holders.py` calls: one in the program, and the others in the copy of it, in this order.
+//! The C functions for snapshots that Python calls: some in the program, and the others in the copy of it, in this order.
 //!
 //! ```text
+//! learn_signals  in the program, before the first session
+//! snapshot_due   in the program, where Python was asked to come
 //! snapshot       in the program; the copy goes on in `_allocate`
 //! is_copy        1 there
 //! copy_graph     after `gc._dump_rpy_heap`: what leads to samples
@@ -35,6 +37,22 @@ pub unsafe extern "C" fn nthbyte_pypy_snapshot(
     // SAFETY: the caller's promise.
     unsafe { copy_text(&why, message, length) };
     1
+}
+
+/// Finds out how Python is asked to come when a snapshot is due, from a signal for which Python has a handler now. Returns 1 if it
+/// is known, or else 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_learn_signals(signal: c_int) -> c_int {
+    c_int::from(holders::pending::learn(signal))
+}
+
+/// Why a snapshot is due, once: the reason's number and 1, and 256 more if it is taken whatever it costs; 0 if none is due.
+#[unsafe(no_mangle)]
+pub extern "C" fn nthbyte_pypy_snapshot_due() -> c_int {
+    match holders::pending::take() {
+        Some((reason, whatever)) => c_int::from(reason as u8) + 1 + 256 * c_int::from(whatever),
+        None => 0,
+    }
 }
 
 /// Processor time that snapshots have taken until now, in nanoseconds.

@@ -24,6 +24,9 @@ pub mod flag {
 /// The header of an object, which sizes do not include.
 const HEADER: u64 = 8;
 const END: usize = usize::MAX;
+/// From a thread to its frames: more steps than from a module to what its variables refer to.
+const STEPS_TO_FRAME: usize = 4;
+const STEP: usize = 1 << 62;
 
 /// The dump that is read. Only the one thread of a copy uses it.
 static READING: AtomicPtr<Dump> = AtomicPtr::new(std::ptr::null_mut());
@@ -188,18 +191,37 @@ impl Dump {
     }
 
     /// Notes that a thread runs a frame. `thread`: an odd number.
+    ///
+    /// A global variable is some steps of RPython's away from its module, and what a frame works on is near the frame. So the way
+    /// from the thread to its frames is made longer: what both refer to has the name of the variable.
     pub fn frame_of(&mut self, thread: usize, frame: usize) {
-        let node = match self.graph.find(thread) {
-            0 => {
-                self.sizes.push(0);
-                self.graph.add(thread, flag::ROOT | flag::THREAD)
-            }
+        let mut node = match self.graph.find(thread) {
+            0 => self.no_object(thread, flag::ROOT | flag::THREAD),
             node => node,
         };
         let frame = self.graph.find(frame);
-        if frame != 0 {
-            self.graph.connect(node, frame);
+        if frame == 0 {
+            return;
         }
+        for step in 0..STEPS_TO_FRAME {
+            // Odd numbers, too, and larger than those of threads.
+            let address = STEP | thread << 3 | step << 1 | 1;
+            let next = match self.graph.find(address) {
+                0 => {
+                    let next = self.no_object(address, 0);
+                    self.graph.connect(node, next);
+                    next
+                }
+                next => next,
+            };
+            node = next;
+        }
+        self.graph.connect(node, frame);
+    }
+
+    fn no_object(&mut self, address: usize, flags: u8) -> u32 {
+        self.sizes.push(0);
+        self.graph.add(address, flags)
     }
 }
 
@@ -243,7 +265,15 @@ mod tests {
         dump.root(0x9999);
         dump.frame_of(7, items);
         assert_ne!(flags(&dump, list) & flag::ROOT, 0);
-        assert_eq!(sources(&dump, items), [7, list]);
+        let mut way = Vec::new();
+        let mut before = sources(&dump, items);
+        assert_eq!(before.pop(), Some(list));
+        while before != [7] {
+            assert!(before.len() == 1 && before[0] % 2 == 1);
+            way.push(before[0]);
+            before = sources(&dump, before[0]);
+        }
+        assert_eq!(way.len(), STEPS_TO_FRAME);
         assert_eq!(dump.sizes.len(), dump.graph.len() as usize);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! mod      what a snapshot may cost, and its steps in the copy
+//! pending  has Python take the one that is due
 //! dump     the heap as PyPy itself writes it: all objects and references
 //! result   the snapshot: the nodes that Python has named, and those that only their type names
 //! ```
@@ -12,6 +13,7 @@
 //! names references: it gets at attributes in all forms, where the objects themselves differ from version to version.
 
 mod dump;
+pub mod pending;
 mod result;
 
 use std::sync::atomic::AtomicPtr;
@@ -223,7 +225,8 @@ impl Copied {
             &part,
             tree.as_ref(),
             drawn.iter().map(|&node| part.number(node)),
-            |way| graph.flags(part.in_graph(way)) & flag::THREAD != 0,
+            // The last step from a thread to its frames.
+            |way| graph.address(part.in_graph(way)) % 2 == 1,
         );
         // SAFETY: the addresses are those of objects of this process, which no collection moves or frees any more.
         let found = unsafe {

@@ -56,7 +56,7 @@ pub struct Found {
 
 impl Found {
     /// # Safety
-    /// Each node of the graph that is no thread is an object of this process.
+    /// Each node of the graph with an even address is an object of this process.
     #[allow(clippy::too_many_arguments)] // what was found, step by step
     pub unsafe fn new(
         graph: &Graph,
@@ -84,8 +84,9 @@ impl Found {
                 None => parent,
             };
             let is_thread = flags & flag::THREAD != 0;
-            let (name, is_object) = match is_thread {
-                true => (String::new(), true),
+            let (name, is_object) = match is_thread || address % 2 == 1 {
+                // A thread, or a step on the way to its frames.
+                true => (String::new(), is_thread),
                 // SAFETY: by the caller.
                 false => unsafe { types.name_of(address) },
             };
