@@ -284,3 +284,78 @@ def test_threads_and_forks_of_the_program_notice_nothing(
     assert done.out == "no child\n[] True True\n"
     complete = [found for found in snapshots(tmp_path / "a.nthb") if found.outcome == "complete"]
     assert len(complete) == count
+
+
+# How many elements the outermost loop of each function has taken, where that is known: what it is over has an end.
+LOOPS = """
+import itertools, time, nthbyte
+things = list(range(40))
+
+def look(kept):
+    kept.append(["%09d" % i * 50 for i in range(100)])
+    if len(kept) == 7:
+        while (why := nthbyte.snapshot(force=True)) == "the one before is not finished":
+            time.sleep(0.01)
+        assert why is None, why
+    return len(kept) == 7
+
+def over(name, iterable):
+    source = f"def {name}(iterable):\\n kept = []\\n for _ in iterable:\\n  if look(kept): break\\n return len(kept)"
+    exec(source, globals())
+    return globals()[name](iterable)
+
+def nested():
+    kept = []
+    for _ in things[:5]:
+        for _ in things[:4]:
+            if look(kept): return
+
+def endless():
+    kept = []
+    while True:
+        for _ in things[:4]:
+            if look(kept): return
+
+def called():
+    kept = []
+    for _ in itertools.count():
+        for _ in things:
+            if look(kept): return
+
+over("a_list", things)
+over("a_tuple", tuple(things))
+over("keys", dict.fromkeys(things))
+over("values", dict.fromkeys(things).values())
+over("items", dict.fromkeys(things).items())
+over("numbered", enumerate(things))
+over("numbers", range(40))
+over("generated", (one for one in things))
+nested()
+endless()
+called()
+"""
+TAKEN = {
+    "a_list": "7",
+    "a_tuple": "7",
+    "keys": "7",
+    "values": "7",
+    "items": "7",
+    "numbered": "7",
+    "numbers": "-",
+    "generated": "-",
+    "nested": "2",
+    "endless": "3",
+    "called": "-",
+}
+
+
+@pytest.mark.each
+def test_how_far_a_call_is_in_a_pass_over_what_has_an_end(cpython: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "loops.py").write_text(LOOPS)
+    cpython.nthbyte("run", "-q", "--no-holders", "-o", "a.nthb", "loops.py", folder=tmp_path).ok()
+    found = {}
+    for one in snapshots(tmp_path / "a.nthb"):
+        assert one.outcome == "complete" or one.why == "the one before is not finished"
+        calls = {node[2].removeprefix("4 "): node[5] for node in one.nodes if node[2].startswith("4 ")}
+        found.update({name: taken for name, taken in calls.items() if name in TAKEN})
+    assert found == TAKEN

@@ -4,7 +4,9 @@
 //! so an entry takes 4 bytes. The objects of one OS page have neighbouring entries: a reference usually leads to an object
 //! that was made at about the same time, and lies near. With a hash that scatters them, a walk takes twice as long.
 
-/// The number of entries at first; a power of two.
+use crate::graph::Node;
+
+/// The number of entries at first, at least; a power of two.
 const AT_FIRST: usize = 1 << 16;
 
 pub struct Addresses {
@@ -19,21 +21,23 @@ fn home(address: usize) -> usize {
 }
 
 impl Addresses {
-    pub fn new() -> Self {
+    /// A table that a quarter of so many nodes would fill: most blocks of a heap are text and memory of objects.
+    pub fn with_room(nodes: usize) -> Self {
+        let len = (nodes / 4 * 10 / 6).next_power_of_two().max(AT_FIRST);
         Self {
-            entries: vec![0; AT_FIRST],
+            entries: vec![0; len],
             used: 0,
         }
     }
 
     /// The number of the node at an address; 0 if there is none.
     #[inline]
-    pub fn find(&self, nodes: &[usize], address: usize) -> u32 {
+    pub fn find(&self, nodes: &[Node], address: usize) -> u32 {
         let mask = self.entries.len() - 1;
         let mut at = home(address) & mask;
         loop {
             let number = self.entries[at];
-            if number == 0 || nodes[number as usize] == address {
+            if number == 0 || nodes[number as usize].address == address {
                 return number;
             }
             at = (at + 1) & mask;
@@ -41,7 +45,7 @@ impl Addresses {
     }
 
     /// Adds the last node, whose address is not in the table.
-    pub fn add_last(&mut self, nodes: &[usize]) {
+    pub fn add_last(&mut self, nodes: &[Node]) {
         self.used += 1;
         if self.used * 10 <= self.entries.len() * 6 {
             self.put(nodes, nodes.len() - 1);
@@ -56,9 +60,9 @@ impl Addresses {
         }
     }
 
-    fn put(&mut self, nodes: &[usize], number: usize) {
+    fn put(&mut self, nodes: &[Node], number: usize) {
         let mask = self.entries.len() - 1;
-        let mut at = home(nodes[number]) & mask;
+        let mut at = home(nodes[number].address) & mask;
         while self.entries[at] != 0 {
             at = (at + 1) & mask;
         }

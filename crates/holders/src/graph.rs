@@ -2,15 +2,25 @@
 
 use crate::addresses::Addresses;
 
+/// A node. What a reference to it changes lies together: each is a miss of the processor's caches.
+#[derive(Clone, Copy)]
+pub(crate) struct Node {
+    pub(crate) address: usize,
+    /// The last reference to it: its number plus 1; 0 if there is none.
+    last: u32,
+    /// Bits of the caller, and above them the number of references.
+    counted: u32,
+}
+
+/// Bits of the caller.
+const FLAGS: u32 = 0xff;
+const ONE: u32 = FLAGS + 1;
+/// More references are not counted.
+const MOST: u32 = u32::MAX / ONE;
+
 /// A graph that grows. Node 0 is above all roots, and has no address.
 pub struct Graph {
-    addresses: Vec<usize>,
-    /// Bits of the caller.
-    flags: Vec<u8>,
-    /// The number of references to each node.
-    references: Vec<u32>,
-    /// The last reference to each node: its number plus 1; 0 if there is none.
-    last: Vec<u32>,
+    nodes: Vec<Node>,
     /// For each reference, the node that refers, and the reference to the same node before it, as in `last`.
     edges: Vec<[u32; 2]>,
     numbers: Addresses,
@@ -26,21 +36,34 @@ impl Graph {
     /// A graph without nodes.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            addresses: vec![0],
-            flags: vec![0],
-            references: vec![0],
-            last: vec![0],
+        Self::with_room(0)
+    }
+
+    /// The same, with addresses set aside for so many nodes and as many references, if there are as many: memory that is not
+    /// used takes none, and what grows need not be moved.
+    #[must_use]
+    pub fn with_room(nodes: usize) -> Self {
+        let mut graph = Self {
+            nodes: Vec::new(),
             edges: Vec::new(),
-            numbers: Addresses::new(),
-        }
+            numbers: Addresses::with_room(nodes),
+        };
+        // Without them, it grows step by step.
+        let _ = graph.nodes.try_reserve_exact(nodes);
+        let _ = graph.edges.try_reserve_exact(nodes);
+        graph.nodes.push(Node {
+            address: 0,
+            last: 0,
+            counted: 0,
+        });
+        graph
     }
 
     /// The number of nodes and one: numbers are below it.
     #[must_use]
     #[inline]
     pub fn len(&self) -> u32 {
-        self.addresses.len() as u32
+        self.nodes.len() as u32
     }
 
     /// Whether there is no node.
@@ -53,17 +76,18 @@ impl Graph {
     #[must_use]
     #[inline]
     pub fn find(&self, address: usize) -> u32 {
-        self.numbers.find(&self.addresses, address)
+        self.numbers.find(&self.nodes, address)
     }
 
     /// Adds a node at an address that has none and is not 0, and returns its number.
     #[inline]
     pub fn add(&mut self, address: usize, flags: u8) -> u32 {
-        self.addresses.push(address);
-        self.flags.push(flags);
-        self.references.push(0);
-        self.last.push(0);
-        self.numbers.add_last(&self.addresses);
+        self.nodes.push(Node {
+            address,
+            last: 0,
+            counted: flags.into(),
+        });
+        self.numbers.add_last(&self.nodes);
         self.len() - 1
     }
 
@@ -71,48 +95,49 @@ impl Graph {
     #[must_use]
     #[inline]
     pub fn address(&self, node: u32) -> usize {
-        self.addresses[node as usize]
+        self.nodes[node as usize].address
     }
 
     /// The caller's bits of a node.
     #[must_use]
     #[inline]
     pub fn flags(&self, node: u32) -> u8 {
-        self.flags[node as usize]
+        (self.nodes[node as usize].counted & FLAGS) as u8
     }
 
     /// Sets bits of a node.
     #[inline]
     pub fn set(&mut self, node: u32, flags: u8) {
-        self.flags[node as usize] |= flags;
+        self.nodes[node as usize].counted |= u32::from(flags);
     }
 
-    /// How many references to a node were counted.
+    /// How many references to a node were counted. `None` if they are too many to count.
     #[must_use]
     #[inline]
-    pub fn references(&self, node: u32) -> u32 {
-        self.references[node as usize]
+    pub fn references(&self, node: u32) -> Option<u32> {
+        let count = self.nodes[node as usize].counted / ONE;
+        (count < MOST).then_some(count)
     }
 
     /// Counts a reference to a node that is not kept: who refers to a root does not matter.
     #[inline]
     pub fn count(&mut self, to: u32) {
-        let references = &mut self.references[to as usize];
-        *references = references.saturating_add(1);
+        self.nodes[to as usize].count();
     }
 
     /// Counts and keeps a reference.
     #[inline]
     pub fn connect(&mut self, from: u32, to: u32) {
-        self.count(to);
-        self.edges.push([from, self.last[to as usize]]);
-        self.last[to as usize] = self.edges.len() as u32;
+        let node = &mut self.nodes[to as usize];
+        node.count();
+        self.edges.push([from, node.last]);
+        node.last = self.edges.len() as u32;
     }
 
     /// The nodes that refer to a node, once for each reference.
     #[inline]
     pub fn predecessors(&self, node: u32) -> impl Iterator<Item = u32> + '_ {
-        let mut next = self.last[node as usize];
+        let mut next = self.nodes[node as usize].last;
         std::iter::from_fn(move || {
             let [from, before] = *self.edges.get((next as usize).checked_sub(1)?)?;
             next = before;
@@ -123,6 +148,16 @@ impl Graph {
     /// The bytes that the graph takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.addresses.capacity() * (8 + 1 + 4 + 4) + self.edges.capacity() * 8
+        self.nodes.len() * size_of::<Node>() + self.edges.len() * 8
+    }
+}
+
+impl Node {
+    #[inline]
+    fn count(&mut self) {
+        // The highest number stays.
+        if self.counted < MOST * ONE {
+            self.counted += ONE;
+        }
     }
 }

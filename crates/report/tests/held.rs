@@ -237,6 +237,28 @@ fn what_a_young_call_holds_is_no_leak_and_the_cache_of_main_is_one() {
 }
 
 #[test]
+fn what_one_pass_gathers_is_no_leak_and_what_batches_leave_is_one() {
+    // `main` has taken so many elements of a list, and its own list has 4,000.
+    let pass = |taken| {
+        let mut nodes = local(&["main"], 2);
+        nodes[1].6 = taken;
+        nodes
+    };
+    for (taken, expected) in [
+        (Some(4001), Verdict::InProgress),
+        (Some(2000), Verdict::InProgress),
+        (Some(50), Verdict::Leak),
+        (None, Verdict::Leak),
+    ] {
+        assert_eq!(verdict(service(true), &pass(taken), &[]), expected);
+    }
+    // What a module holds outlives the pass.
+    let mut both = pass(Some(4001));
+    both[2].1 = 0;
+    assert_eq!(verdict(service(true), &both, &[1]), Verdict::Leak);
+}
+
+#[test]
 fn a_job_that_keeps_little_is_no_leak_where_its_own_variable_holds_it() {
     // A tenth of what it allocates, all in one call.
     let mut objects = leak(8_000_000);

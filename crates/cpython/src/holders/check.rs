@@ -3,13 +3,14 @@
 //! What a walk reads besides is in the layout, which was verified before the agent changed anything.
 
 use super::functions::WalkFunctions;
-use super::types::{BASE, MEMBERS, TRAVERSE, word};
+use super::types::{BASE, MEMBERS, NEXT, TRAVERSE, word};
 use super::walk::MODULE_DICT;
 use crate::api::{Gil, Object};
 use crate::layout::Layout;
 
 /// Numbers of slots (`Include/typeslots.h`).
 const SLOT_BASE: i32 = 48;
+const SLOT_NEXT: i32 = 63;
 const SLOT_TRAVERSE: i32 = 71;
 const SLOT_MEMBERS: i32 = 72;
 
@@ -36,10 +37,12 @@ fn slots(gil: &Gil, functions: &WalkFunctions) -> bool {
         functions.module_type,
         functions.set_types[0],
         functions.generator_types[1],
+        functions.sequence_iterators[0],
     ];
     types.into_iter().all(|class| {
         let fields = [
             (TRAVERSE, SLOT_TRAVERSE),
+            (NEXT, SLOT_NEXT),
             (MEMBERS, SLOT_MEMBERS),
             (BASE, SLOT_BASE),
         ];

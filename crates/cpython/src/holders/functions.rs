@@ -35,6 +35,9 @@ pub struct WalkFunctions {
     pub generator_types: [usize; 3],
     pub frame_type: usize,
     pub cell_type: usize,
+    pub sequence_iterators: [usize; 2],
+    pub dict_iterators: [usize; 3],
+    pub enumerate_type: usize,
     /// 0 if there is none.
     pub deque_type: usize,
     /// `numpy.ndarray`; 0 if it was not imported.
@@ -105,6 +108,13 @@ impl WalkFunctions {
                 ],
                 frame_type: find(c"PyFrame_Type")?,
                 cell_type: find(c"PyCell_Type")?,
+                sequence_iterators: [find(c"PyListIter_Type")?, find(c"PyTupleIter_Type")?],
+                dict_iterators: [
+                    find(c"PyDictIterKey_Type")?,
+                    find(c"PyDictIterValue_Type")?,
+                    find(c"PyDictIterItem_Type")?,
+                ],
+                enumerate_type: find(c"PyEnum_Type")?,
                 deque_type: of_module(c"_collections", c"deque"),
                 array_type: of_module(c"numpy", c"ndarray"),
             })

@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use nthbyte_heap::Heap;
 use nthbyte_holders::{Subgraph, WorkLimit, dominators};
-use nthbyte_host::clock;
+use nthbyte_host::{clock, memory};
 use nthbyte_profile::event::{Nanos, SampleId};
 use nthbyte_profile::holders::{Interner, Reason, Snapshot, SnapshotOutcome};
 use nthbyte_session::config::SnapshotMode;
@@ -119,7 +119,7 @@ unsafe fn try_to_take(gil: &Gil, asked: &Asked<'_>) -> Result<(), String> {
     let native = native::live(MOST_NATIVE, asked.reason == Reason::End);
     let work = || {
         // SAFETY: this is the child: a copy of a process that holds the GIL.
-        unsafe { look(asked, &functions, in_use, &native) }
+        unsafe { look(asked, &functions, (blocks, in_use), &native) }
     };
     snapshots::take(asked.time, asked.reason, limits, work)
 }
@@ -138,13 +138,14 @@ impl WorkLimit for Deadline {
     }
 }
 
-/// What the child does: the content of the event, after its head.
+/// What the child does: the content of the event, after its head. It gets the number of blocks in use, and their bytes.
 unsafe fn look(
     asked: &Asked<'_>,
     functions: &WalkFunctions,
-    in_use: u64,
+    (count, in_use): (u64, u64),
     native: &[(usize, SampleId)],
 ) -> Vec<u8> {
+    memory::prefer_huge_pages();
     // SAFETY: by the caller; so below. The parent's number is asked again: it may have ended.
     let parent = unsafe { libc::getppid() };
     let began = clock::read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0);
@@ -157,7 +158,7 @@ unsafe fn look(
     // SAFETY: by the caller.
     unsafe {
         let blocks = Blocks::draw(asked.heap, in_use, seed, asked.samples, native);
-        let mut walk = Walk::new(functions, &asked.layout, blocks);
+        let mut walk = Walk::new(functions, &asked.layout, blocks, count as usize);
         if walk.run(&mut limit).is_none() {
             return not("the objects are too many for its processor time");
         }

@@ -229,13 +229,17 @@ impl Naming<'_, '_> {
         }
     }
 
-    /// The number of elements of a container.
+    /// The number of elements of a container; of a running call, how many its outermost loop has taken.
     unsafe fn elements(&mut self, node: u32) -> Option<u32> {
         let flags = self.walk.graph.flags(node);
-        if flags & (flag::FRAME | flag::THREAD | flag::LEAF) != 0 {
+        if flags & (flag::THREAD | flag::LEAF) != 0 {
             return None;
         }
         let object = self.walk.graph.address(node);
+        if flags & flag::FRAME != 0 {
+            // SAFETY: by the caller.
+            return unsafe { self.walk.taken(object & !1) };
+        }
         const SET_USED: usize = 24;
         // SAFETY: by the caller.
         let count = unsafe {

@@ -5,6 +5,8 @@ use crate::layout::{Layout, type_flags};
 
 /// `PyTypeObject`, offsets that are the same in 3.11 to 3.15.
 pub const TRAVERSE: usize = 184;
+/// `tp_iternext`.
+pub const NEXT: usize = 224;
 pub const MEMBERS: usize = 240;
 pub const BASE: usize = 256;
 pub const DICT_OFFSET: usize = 288;

@@ -5,12 +5,13 @@
 //! are nodes: a reference to any other one is not kept.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 
 use nthbyte_holders::{Graph, WorkLimit};
 
 use super::blocks::Blocks;
 use super::functions::{Traverse, WalkFunctions};
-use super::types::{Type, Types, is, word};
+use super::types::{NEXT, TYPE, Type, Types, is, word};
 use crate::layout::{Layout, StackEnd, type_flags};
 
 /// Bits of a node.
@@ -54,9 +55,15 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(functions: &'a WalkFunctions, layout: &'a Layout, blocks: Blocks) -> Self {
+    /// `room`: the number of blocks in use; few objects are elsewhere.
+    pub fn new(
+        functions: &'a WalkFunctions,
+        layout: &'a Layout,
+        blocks: Blocks,
+        room: usize,
+    ) -> Self {
         Self {
-            graph: Graph::new(),
+            graph: Graph::with_room(room),
             blocks,
             types: Types::new(layout, functions),
             functions,
@@ -362,7 +369,20 @@ impl<'a> Walk<'a> {
             self.visit(word(frame, locals));
             self.visit(word(frame, object));
             let start = frame + layout.frame_locals;
-            let count = word(word(code, layout.references.code_locals), layout.var_size);
+            for at in 0..self.references(frame, code).end {
+                self.visit(self.untagged(word(start, 8 * at)));
+            }
+        }
+    }
+
+    /// The references of a frame behind its variables, as numbers of words from the first variable on: what its code works on.
+    /// Empty while the frame runs.
+    unsafe fn references(&self, frame: usize, code: usize) -> Range<usize> {
+        let layout = self.layout;
+        let start = frame + layout.frame_locals;
+        // SAFETY: a frame and its code.
+        unsafe {
+            let variables = word(word(code, layout.references.code_locals), layout.var_size);
             let end = match layout.references.stack {
                 StackEnd::Count(at) => {
                     let top = ((frame + at) as *const i32).read();
@@ -370,13 +390,74 @@ impl<'a> Walk<'a> {
                 }
                 StackEnd::Pointer(at) => word(frame, at).saturating_sub(start) / 8,
             };
-            let count = match (count..count + MOST_LOCALS).contains(&end) {
-                true => end,
-                false => count.min(MOST_LOCALS),
-            };
-            for at in 0..count {
-                self.visit(self.untagged(word(start, 8 * at)));
+            match (variables..variables + MOST_LOCALS).contains(&end) {
+                true => variables..end,
+                false => variables.min(MOST_LOCALS)..variables.min(MOST_LOCALS),
             }
+        }
+    }
+
+    /// How many elements the outermost loop of a frame has taken from a list, a tuple or a dictionary, and so from something that
+    /// has an end. `None` if that loop is over something else, or there is none.
+    ///
+    /// # Safety
+    /// It is a frame, and the walk has looked at everything.
+    pub unsafe fn taken(&mut self, frame: usize) -> Option<u32> {
+        let layout = self.layout;
+        let start = frame + layout.frame_locals;
+        // SAFETY: by the caller.
+        let taken = unsafe {
+            let code = self.code_of(frame);
+            if code == 0 {
+                return None;
+            }
+            let mut is_sequence_below = false;
+            let outermost = self.references(frame, code).find_map(|at| {
+                let reference = word(start, 8 * at);
+                // From 3.15 on, such a loop has no iterator, but a number above the sequence.
+                if layout.features.reference_tags != 0 && reference & 3 == 3 {
+                    return is_sequence_below.then_some(Some(reference >> 2));
+                }
+                let object = self.untagged(reference);
+                is_sequence_below = false;
+                if object < LOWEST {
+                    return None;
+                }
+                let of = self.types.of(object);
+                let sequence = type_flags::LIST_SUBCLASS | type_flags::TUPLE_SUBCLASS;
+                is_sequence_below = of.flags & sequence != 0;
+                (word(of.address, NEXT) != 0).then(|| self.taken_by(object))
+            });
+            outermost.flatten()?
+        };
+        u32::try_from(taken).ok().filter(|&taken| taken != u32::MAX)
+    }
+
+    /// How many elements an iterator has taken; `None` if it is no iterator of a list, a tuple or a dictionary.
+    unsafe fn taken_by(&self, object: usize) -> Option<usize> {
+        // `_PyListIterObject`, `_PyTupleIterObject`, `dictiterobject`, `enumobject`: the same in 3.11 to 3.15.
+        const INDEX: usize = 16;
+        const OF_DICTIONARY: [usize; 2] = [24, 48];
+        const OF_ENUMERATE: usize = 24;
+        let functions = self.functions;
+        // SAFETY: it is an object, with the fields of its type.
+        unsafe {
+            let class = word(object, TYPE);
+            if class == functions.enumerate_type {
+                let inner = word(object, OF_ENUMERATE);
+                return match word(inner, TYPE) == class {
+                    true => None,
+                    false => self.taken_by(inner),
+                };
+            }
+            if functions.sequence_iterators.contains(&class) {
+                return Some(word(object, INDEX));
+            }
+            let [used, left] = OF_DICTIONARY;
+            functions
+                .dict_iterators
+                .contains(&class)
+                .then(|| word(object, used).saturating_sub(word(object, left)))
         }
     }
 
@@ -466,7 +547,10 @@ impl<'a> Walk<'a> {
             if is_class && !self.is_heap_type(object) {
                 return 1;
             }
-            let references = self.graph.references(node);
+            // What so many refer to is held by Python.
+            let Some(references) = self.graph.references(node) else {
+                return 0;
+            };
             if flags & flag::LEAF != 0 && references > 0 {
                 return 0;
             }
@@ -494,10 +578,8 @@ const STATE: usize = 1 << 18;
 unsafe extern "C" fn on_collected(object: usize, walk: *mut c_void) -> c_int {
     // SAFETY: the context is the walk that called.
     unsafe {
-        let walk = &mut *walk.cast::<Walk<'_>>();
-        if walk.graph.find(object) == 0 {
-            walk.add(object);
-        }
+        // Each comes once, before all else.
+        (*walk.cast::<Walk<'_>>()).add(object);
     }
     1
 }

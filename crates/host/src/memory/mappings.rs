@@ -5,6 +5,19 @@
 //! on ours. The mappings are made by the kernel's number, because calls of `mmap` may be the program's to record.
 
 use std::ptr::null_mut;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Whether large mappings are huge pages where the kernel has them.
+static PREFERS_HUGE: AtomicBool = AtomicBool::new(false);
+/// Of so many bytes: of a smaller one, the last huge page would be half of it.
+const LARGE: usize = 8 << 20;
+
+/// Makes large mappings huge pages from now on, where the kernel has them: for a process that looks at most of its memory, and
+/// lives for a moment.
+pub fn prefer_huge_pages() {
+    PREFERS_HUGE.store(true, Relaxed);
+}
 
 /// Maps so many bytes of zeroes. Null if there is no memory.
 #[cold]
@@ -13,7 +26,7 @@ pub fn map(size: usize) -> *mut u8 {
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let (anywhere, no_file, offset) = (0_usize, -1_isize, 0_usize);
     // SAFETY: a new mapping, which replaces nothing.
-    pointer(unsafe {
+    let start = pointer(unsafe {
         libc::syscall(
             libc::SYS_mmap,
             anywhere,
@@ -23,7 +36,12 @@ pub fn map(size: usize) -> *mut u8 {
             no_file,
             offset,
         )
-    })
+    });
+    if size >= LARGE && !start.is_null() && PREFERS_HUGE.load(Relaxed) {
+        // SAFETY: it changes how the kernel backs the new mapping, not what is in it.
+        unsafe { libc::syscall(libc::SYS_madvise, start, size, libc::MADV_HUGEPAGE) };
+    }
+    start
 }
 
 /// Maps so many bytes of zeroes, a power of two, at a multiple of that. Null if there is no memory.

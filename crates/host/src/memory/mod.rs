@@ -16,6 +16,7 @@ mod pool;
 mod region;
 mod reserve;
 
+pub use mappings::prefer_huge_pages;
 pub use page::{SMALLEST_PAGE, page_size};
 #[cfg(any(test, feature = "test-seams"))]
 pub use reserve::failing;

@@ -53,6 +53,12 @@ unsafe impl GlobalAlloc for AgentAllocator {
     }
 
     #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: by the caller's contract.
+        unsafe { MEMORY.alloc_zeroed(layout) }
+    }
+
+    #[inline]
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // SAFETY: by the caller's contract.
         unsafe { MEMORY.dealloc(pointer, layout) }
@@ -113,6 +119,19 @@ unsafe impl GlobalAlloc for AgentMemory {
             Some(block) => block,
             None => self.take(layout),
         }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: by the caller's contract.
+        let block = unsafe { self.alloc(layout) };
+        // A mapping has zeroes, and takes no memory until it is used.
+        let is_new = is_mapping(layout) && !self.reserve.has(block);
+        if !block.is_null() && !is_new {
+            // SAFETY: the block has so many bytes.
+            unsafe { block.write_bytes(0, layout.size()) };
+        }
+        block
     }
 
     #[inline]
@@ -322,6 +341,28 @@ pub mod failing {
 mod tests {
     use super::*;
     use crate::memory::layout;
+
+    #[test]
+    fn zeroes_are_asked_for_and_had_wherever_a_block_is_from() {
+        static MEMORY: AgentMemory = AgentMemory::new();
+        let memory = &MEMORY;
+        let reserved = || memory.take(layout(64, 8));
+        // SAFETY: each block is used within its size, and freed with its layout.
+        unsafe {
+            memory.dealloc(reserved(), layout(64, 8));
+            for size in [64, pool::LARGEST, 3 * pool::LARGEST] {
+                let layout = layout(size, 8);
+                // What the first one leaves, the second one may get.
+                for _ in 0..2 {
+                    let block = memory.alloc_zeroed(layout);
+                    let content = std::slice::from_raw_parts_mut(block, size);
+                    assert!(content.iter().all(|&byte| byte == 0), "{size}");
+                    content.fill(7);
+                    memory.dealloc(block, layout);
+                }
+            }
+        }
+    }
 
     #[test]
     fn content_survives_growth_between_the_pool_mappings_and_the_reserve() {

@@ -45,6 +45,9 @@ pub struct HeldBy {
     pub at_nanos: u64,
     /// Who else refers to it, or to what it holds: freed only when all let go.
     pub also: Vec<String>,
+    /// The number of its elements; `None` if it is no container.
+    #[serde(skip)]
+    pub(crate) elements: Option<u32>,
     /// How it has changed since an earlier snapshot; `None` if there is none that has it.
     pub since: Option<Since>,
     /// The running calls whose variables alone hold it, with their threads' numbers in the operating system; `None` if anything
@@ -75,6 +78,8 @@ pub(crate) struct Call {
     pub(crate) function: String,
     /// The thread's number in the operating system.
     pub(crate) thread: u64,
+    /// How many elements its outermost loop has taken from something that has an end.
+    pub(crate) taken: Option<u32>,
 }
 
 impl HeldBy {
@@ -186,6 +191,7 @@ impl<'a> Keepers<'a> {
             share,
             samples: count as u64,
             at_nanos: snapshot.time.0,
+            elements: snapshot.node(node).len,
             calls: (!is_shared).then(|| calls(snapshot, node)).flatten(),
             holder,
             also,
@@ -390,6 +396,7 @@ fn call(snapshot: &Snapshot, frame: u32) -> Option<Call> {
     }
     Some(Call {
         function: snapshot.texts.get(of.name).to_owned(),
+        taken: of.len,
         thread: snapshot.texts.get(snapshot.node(above).name).parse().ok()?,
     })
 }

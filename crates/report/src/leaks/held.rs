@@ -6,9 +6,12 @@
 //! - The calls are *younger than the growth*: the thread was elsewhere after a good part of what grew was allocated. So what
 //!   earlier calls have kept was freed, and these will let go, too.
 //! - One of the calls *allocates it itself*, and is not seen to return, as a job that collects its result in a variable.
+//! - One of the calls *gathers it in one pass*: its outermost loop is over a list, a tuple or a dictionary, which has an end, and
+//!   has taken about as many elements as the holder has. The loop of a service has no end; where it gets its work in batches,
+//!   a loop over one batch has taken few, and the cache has many.
 //!
-//! A call that is as old as the growth, and keeps what others allocate, may be the loop of a service with its cache: it is
-//! judged as without a snapshot.
+//! Any other call that is as old as the growth, and keeps what others allocate, may be the loop of a service with its cache:
+//! it is judged as without a snapshot.
 
 use std::collections::HashSet;
 
@@ -25,6 +28,8 @@ use crate::holders::{Call, Keepers};
 const OLDER: f64 = 0.1;
 /// The least part of it that they hold.
 const NEARLY_ALL: f64 = 0.8;
+/// A pass has taken one element for so many that the holder has, at least.
+const FOR_EACH: f64 = 2.0;
 
 impl Analysis<'_> {
     /// Says who holds each finding.
@@ -63,7 +68,12 @@ impl Analysis<'_> {
         let allocates = calls
             .iter()
             .any(|call| Some(&call.function) == own.as_ref());
+        let gathers = |call: &Call| {
+            let counts = call.taken.zip(held.elements);
+            counts.is_some_and(|(taken, all)| FOR_EACH * f64::from(taken) >= f64::from(all))
+        };
         allocates && self.is_in_one_call(finding)
+            || calls.iter().any(gathers)
             || calls
                 .iter()
                 .all(|call| self.is_younger(call, finding, Nanos(held.at_nanos)))
