@@ -4,7 +4,7 @@
 //! so an entry takes 4 bytes. The objects of one OS page have neighbouring entries: a reference usually leads to an object
 //! that was made at about the same time, and lies near. With a hash that scatters them, a walk takes twice as long.
 
-use crate::graph::Node;
+use crate::node::GraphNode;
 
 /// The number of entries at first, at least; a power of two.
 const AT_FIRST: usize = 1 << 16;
@@ -32,7 +32,7 @@ impl Addresses {
 
     /// The number of the node at an address; 0 if there is none.
     #[inline]
-    pub fn find(&self, nodes: &[Node], address: usize) -> u32 {
+    pub fn find(&self, nodes: &[GraphNode], address: usize) -> u32 {
         let mask = self.entries.len() - 1;
         let mut at = home(address) & mask;
         loop {
@@ -45,7 +45,7 @@ impl Addresses {
     }
 
     /// Adds the last node, whose address is not in the table.
-    pub fn add_last(&mut self, nodes: &[Node]) {
+    pub fn add_last(&mut self, nodes: &[GraphNode]) {
         self.used += 1;
         if self.used * 10 <= self.entries.len() * 6 {
             self.put(nodes, nodes.len() - 1);
@@ -60,7 +60,7 @@ impl Addresses {
         }
     }
 
-    fn put(&mut self, nodes: &[Node], number: usize) {
+    fn put(&mut self, nodes: &[GraphNode], number: usize) {
         let mask = self.entries.len() - 1;
         let mut at = home(nodes[number].address) & mask;
         while self.entries[at] != 0 {

@@ -1,26 +1,11 @@
 //! Nodes by address, and the references between them, kept backwards.
 
 use crate::addresses::Addresses;
-
-/// A node. What a reference to it changes lies together: each is a miss of the processor's caches.
-#[derive(Clone, Copy)]
-pub(crate) struct Node {
-    pub(crate) address: usize,
-    /// The last reference to it: its number plus 1; 0 if there is none.
-    last: u32,
-    /// Bits of the caller, and above them the number of references.
-    counted: u32,
-}
-
-/// Bits of the caller.
-const FLAGS: u32 = 0xff;
-const ONE: u32 = FLAGS + 1;
-/// More references are not counted.
-const MOST: u32 = u32::MAX / ONE;
+use crate::node::{FLAGS, GraphNode, MOST, ONE};
 
 /// A graph that grows. Node 0 is above all roots, and has no address.
 pub struct Graph {
-    nodes: Vec<Node>,
+    nodes: Vec<GraphNode>,
     /// For each reference, the node that refers, and the reference to the same node before it, as in `last`.
     edges: Vec<[u32; 2]>,
     numbers: Addresses,
@@ -51,7 +36,7 @@ impl Graph {
         // Without them, it grows step by step.
         let _ = graph.nodes.try_reserve_exact(nodes);
         let _ = graph.edges.try_reserve_exact(nodes);
-        graph.nodes.push(Node {
+        graph.nodes.push(GraphNode {
             address: 0,
             last: 0,
             counted: 0,
@@ -82,7 +67,7 @@ impl Graph {
     /// Adds a node at an address that has none and is not 0, and returns its number.
     #[inline]
     pub fn add(&mut self, address: usize, flags: u8) -> u32 {
-        self.nodes.push(Node {
+        self.nodes.push(GraphNode {
             address,
             last: 0,
             counted: flags.into(),
@@ -148,16 +133,6 @@ impl Graph {
     /// The bytes that the graph takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.nodes.len() * size_of::<Node>() + self.edges.len() * 8
-    }
-}
-
-impl Node {
-    #[inline]
-    fn count(&mut self) {
-        // The highest number stays.
-        if self.counted < MOST * ONE {
-            self.counted += ONE;
-        }
+        self.nodes.len() * size_of::<GraphNode>() + self.edges.len() * 8
     }
 }

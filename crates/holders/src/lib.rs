@@ -5,7 +5,7 @@
 //! finds a part of it ([`Subgraph`]) with some thousand nodes. All paths to a sample lie in that part, so what is computed on
 //! it holds for the whole graph.
 //!
-//! - [`Graph`]: nodes by address, and the references between them, in 22 bytes for each node and 8 for each reference.
+//! - [`Graph`]: nodes by address, and the references between them, in some 25 bytes for each node and 8 for each reference.
 //! - [`Subgraph`]: the part that leads to samples, and its breadth-first tree: shortest paths from the roots.
 //! - [`dominators`]: of each node the nearest one without which it is unreachable. "Finding Dominators in Practice" (Georgiadis,
 //!   Tarjan, Werneck 2006) describes the algorithm, semi-NCA.
@@ -23,6 +23,7 @@ mod addresses;
 mod dominators;
 mod draw;
 mod graph;
+mod node;
 mod others;
 mod part;
 mod ways;

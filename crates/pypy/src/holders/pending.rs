@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use nthbyte_profile::holders::Reason;
-use nthbyte_rpython::binary::Library;
+use nthbyte_rpython::binary::MappedLibrary;
 use nthbyte_session::snapshots::due;
 
 /// The signal with which the C library ends threads. `nthbyte/_pypy.py` has the same number.
@@ -36,7 +36,7 @@ pub fn learn(signal: c_int) -> bool {
         }
     };
     let is_known =
-        Library::of_this_process().is_some_and(|library| library.text.contains(&handler));
+        MappedLibrary::of_this_process().is_some_and(|library| library.text.contains(&handler));
     if is_known {
         NOTE.store(handler, Release);
     }
