@@ -287,7 +287,7 @@ def test_threads_and_forks_of_the_program_notice_nothing(
 
 
 # How many elements the outermost loop of each function has taken, where that is known: what it is over has an end.
-LOOPS = """
+PASSES = """
 import itertools, time, nthbyte
 things = list(range(40))
 
@@ -351,7 +351,7 @@ TAKEN = {
 
 @pytest.mark.each
 def test_how_far_a_call_is_in_a_pass_over_what_has_an_end(cpython: Interpreter, tmp_path: Path) -> None:
-    (tmp_path / "loops.py").write_text(LOOPS)
+    (tmp_path / "loops.py").write_text(PASSES)
     cpython.nthbyte("run", "-q", "--no-holders", "-o", "a.nthb", "loops.py", folder=tmp_path).ok()
     found = {}
     for one in snapshots(tmp_path / "a.nthb"):

@@ -96,6 +96,8 @@ struct Child {
     time: Nanos,
     reason: Reason,
     pause: Nanos,
+    /// The processor time that it may use.
+    cpu: Duration,
 }
 
 /// Memory that this process and its child share.
@@ -220,6 +222,7 @@ pub fn split(time: Nanos, reason: Reason, limits: Limits) -> Result<Option<Dupli
                 time,
                 reason,
                 pause,
+                cpu: limits.cpu,
             }));
             Ok(None)
         }
@@ -439,14 +442,16 @@ impl State {
 
 impl Child {
     fn event(&self, ends: bool) -> Option<Vec<u8>> {
-        let mut status = self.ended(libc::WNOHANG);
+        let mut ended = self.ended(libc::WNOHANG);
         let is_late = ends || Instant::now() >= self.until;
-        if status.is_none() && is_late {
+        if ended.is_none() && is_late {
             // SAFETY: this process's own child, which nobody has waited for: the number is not another one's.
             unsafe { libc::syscall(libc::SYS_kill, self.pid, libc::SIGKILL) };
-            status = self.ended(0);
+            ended = self.ended(0);
         }
-        let status = status?;
+        let (status, used) = ended?;
+        // The kernel kills one that has used up its time, too.
+        let is_late = is_late || used >= self.cpu;
         OWNER.store(0, Release);
         if let Some(content) = self.memory.content() {
             let mut event = holders::head(0, self.time, self.reason, self.pause);
@@ -465,8 +470,8 @@ impl Child {
         Some(not.encode(0))
     }
 
-    /// The child's status, if it has ended.
-    fn ended(&self, how: i32) -> Option<i32> {
+    /// The child's status and the processor time that it has used, if it has ended.
+    fn ended(&self, how: i32) -> Option<(i32, Duration)> {
         let mut status = 0_i32;
         // SAFETY: zeroes are a valid `rusage`, which the kernel fills.
         let mut used: libc::rusage = unsafe { std::mem::zeroed() };
@@ -486,16 +491,44 @@ impl Child {
                 0 => return None,
                 // Somebody else has waited for it.
                 -1 if std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
-                -1 => return Some(0),
+                -1 => return Some((0, Duration::ZERO)),
                 _ => {
                     let of = |time: libc::timeval| {
                         time.tv_sec.unsigned_abs() * 1_000_000_000
                             + time.tv_usec.unsigned_abs() * 1000
                     };
-                    SPENT.fetch_add(of(used.ru_utime) + of(used.ru_stime), Relaxed);
-                    return Some(status);
+                    let used = of(used.ru_utime) + of(used.ru_stime);
+                    SPENT.fetch_add(used, Relaxed);
+                    return Some((status, Duration::from_nanos(used)));
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A function of an extension may loop. Nothing in the child notices that but the kernel.
+    #[test]
+    fn a_walk_that_loops_is_ended_by_its_processor_time() {
+        let limits = Limits {
+            cpu: Duration::ZERO,
+            is_idle: false,
+        };
+        let endless = || loop {
+            std::hint::spin_loop();
+        };
+        assert_eq!(take(Nanos(1), Reason::Call, limits, endless), Ok(()));
+        // It has two seconds of processor time. On a machine without time for it, it is ended after twenty.
+        let events = Flights::default().collect(true, || {});
+        let [event] = &events[..] else {
+            panic!("{} events", events.len())
+        };
+        let why = b"it took too long";
+        assert!(event.windows(why.len()).any(|part| part == why));
+        assert!(spent().0 > 0);
+        assert_eq!(OWNER.load(Acquire), 0);
     }
 }
