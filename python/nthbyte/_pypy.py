@@ -47,8 +47,8 @@ _SMALL, _LARGE_OF_EACH_KIND, _SNAPSHOT = 0, 1, 3
 # Why a snapshot is taken: docs/format.md, "Holders".
 _END, _CALL, _SIGNAL = 0, 2, 3
 
-# A signal that the C library keeps for itself: the agent calls its handler, the kernel knows none. And the last one that a
-# program would take, with which the agent learns how handlers are called (`crates/pypy/src/holders/pending.rs`).
+# A signal that the C library keeps for itself: the agent calls its handler, the kernel knows none. And the last one
+# that a program would take, with which the agent learns how handlers are called: `crates/pypy/src/holders/pending.rs`.
 _IN_SECRET, _TO_LEARN = 32, 64
 
 # PyPy closes a library without references, but the hooks still call this one.

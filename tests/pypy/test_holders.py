@@ -137,7 +137,7 @@ print(int(before), before == signal.getsignal(64), 32 in signal.valid_signals())
 
 
 @pytest.mark.each
-@pytest.mark.parametrize("reason, options", [("4", ("--snapshot", "1s")), ("1", ())])
+@pytest.mark.parametrize(("reason", "options"), [("4", ("--snapshot", "1s")), ("1", ())])
 def test_they_are_taken_at_intervals_and_at_peaks(
     pypy: Interpreter, tmp_path: Path, reason: str, options: tuple[str, ...]
 ) -> None:
