@@ -172,7 +172,7 @@ class PyPyAgent(Agent):
         """Has the agent call :meth:`_on_due` in the main thread when a snapshot is due, if that is possible."""
         if self._is_asked is not None:
             return
-        import _signal
+        import _signal  # type: ignore[import-not-found]
 
         try:
             before = _signal.getsignal(_TO_LEARN)
