@@ -60,7 +60,7 @@ pub const SHARE: f64 = 0.005;
 const AIM: f64 = 0.9 * SHARE;
 /// CPU time beyond the share, in nanoseconds, that sampling may take once. It lets programs of a second, and the start of all
 /// others, have short periods.
-const START: f64 = 6e6;
+const START: f64 = 16e6;
 /// What is left of it is spent at this time constant, in nanoseconds of CPU time.
 const START_TIME: f64 = 0.5e9;
 

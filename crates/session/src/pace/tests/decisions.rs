@@ -125,11 +125,11 @@ fn a_fast_program_has_another_period_after_its_first_samples() {
         record: 150,
         is_crowded: false,
     };
-    // 8 MiB in 2.5 ms. 29 samples were allowed: 18 times too many, but that is not believed at once.
+    // 8 MiB in 2.5 ms. 63 samples were allowed: eight times too many, but that is not believed at once.
     let mut nanos = 2_500_000;
     assert_eq!(pace.decide(seen(nanos)).unwrap().of(Kind::Own), 128 << 10);
     assert_eq!(pace.decide_at, SAMPLES);
-    for expected in [Some(640 << 10), None] {
+    for expected in [Some(384 << 10), None] {
         pace.taken = SAMPLES;
         nanos += u64::from(SAMPLES) * pace.period() * 10 / 67;
         assert_eq!(
