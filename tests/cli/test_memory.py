@@ -204,3 +204,14 @@ def test_pypy(pypy: Interpreter, tmp_path: Path) -> None:
     assert rows["large"] >= 40 * MIB
     assert rows["nursery"] > 0
     assert rows.get("unknown", 0) <= 0.05 * found["rss"]
+
+
+def test_what_chooses_allocations_is_refused_in_words(cpython: Interpreter, tmp_path: Path) -> None:
+    """The kernel counts for the whole process: a user who narrows another report in this way gets no parser's error."""
+    profile = run(cpython, tmp_path, "")
+    for words in (["--thread", "a"], ["--where", "a"], ["--label", "a=b"], ["--by", "label:a"]):
+        refused = report("memory", *words, profile, folder=tmp_path)
+        assert refused.status == 1
+        assert refused.err.startswith(f"nthbyte: {words[0]}: memory shows what the kernel counts"), (
+            refused.err
+        )

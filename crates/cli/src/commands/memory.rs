@@ -9,7 +9,7 @@ use crate::json;
 use crate::output::{self, Output};
 use crate::progress::during;
 use crate::question::Question;
-use crate::question::by::{NoBy, NoLabel};
+use crate::question::by::{NoBy, NoLabel, NoPlace};
 use crate::question::inputs::Profiles;
 use crate::question::selecting::{self, OfDomain};
 
@@ -36,6 +36,8 @@ pub struct Arguments {
     label: NoLabel,
     #[command(flatten)]
     by: NoBy,
+    #[command(flatten)]
+    place: NoPlace,
 }
 
 impl Arguments {
@@ -44,9 +46,10 @@ impl Arguments {
     /// # Errors
     /// If the profile cannot be read or does not say what memory is made of, or if standard output cannot be written.
     pub fn run(self) -> Result<()> {
-        let why = "memory shows what the kernel counts for the whole process; nthbyte summary --at peak takes labels";
+        let why = "memory shows what the kernel counts for the whole process; nthbyte summary --at peak takes labels, threads and places";
         self.label.refuse(why)?;
         self.by.refuse(why)?;
+        self.place.refuse(why)?;
         let profile = Question::about(self.profiles.find()?).prepare()?.profile;
         let range = self.since.unwrap_or(Nanos(0))..self.until.unwrap_or(Nanos(u64::MAX));
         let mut memory = during("adding up", || {

@@ -57,6 +57,25 @@ impl NoBy {
     }
 }
 
+/// The same of `--thread` and `--where`.
+#[derive(Args)]
+pub struct NoPlace {
+    #[arg(long = "thread", hide = true, value_name = "NAME")]
+    threads: Vec<String>,
+    #[arg(long = "where", hide = true, value_name = "PLACE")]
+    places: Vec<String>,
+}
+
+impl NoPlace {
+    /// # Errors
+    /// If one was given: `why`.
+    pub fn refuse(&self, why: &str) -> Result<()> {
+        ensure!(self.threads.is_empty(), "--thread: {why}");
+        ensure!(self.places.is_empty(), "--where: {why}");
+        Ok(())
+    }
+}
+
 /// The key of `label:KEY`, or of what needs no label of the program's.
 fn label(text: &str) -> Option<&str> {
     match text {
