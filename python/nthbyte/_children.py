@@ -57,6 +57,10 @@ def follow(running: Callable[[], Config | None]) -> None:
         return pid
 
     _posixsubprocess.fork_exec = fork_exec_and_join
+    # A program that runs already has it under another name.
+    subprocess: Any = sys.modules.get("subprocess")
+    if getattr(subprocess, "_fork_exec", None) is fork_exec:
+        subprocess._fork_exec = fork_exec_and_join
 
 
 def child_path(path: str, pid: int) -> str:

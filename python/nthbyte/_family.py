@@ -39,6 +39,8 @@ def _none() -> str | None:
 # Returns the text for the variable while the running session has its children join, or None.
 _text: Callable[[], str | None] = _none
 _following = False
+# Whether the variable is in the C library's environment, too.
+_is_exported = False
 
 
 def follow(text: Callable[[], str | None], before_exec: Callable[[], object]) -> None:
@@ -66,20 +68,29 @@ def follow(text: Callable[[], str | None], before_exec: Callable[[], object]) ->
 
 def export(text: str) -> None:
     """Puts the variable where programs get it that are started without an environment of their own."""
+    global _is_exported
     os.putenv(VARIABLE, text)
+    _is_exported = True
 
 
 def withdraw() -> None:
     """Takes the variable away."""
-    os.unsetenv(VARIABLE)
+    global _is_exported
+    if _is_exported:
+        os.unsetenv(VARIABLE)
+        _is_exported = False
 
 
 def _with_variable(function: Callable[..., Any], before: Callable[[], object] | None) -> Callable[..., Any]:
+    execve = os.execve
+
     def start(*arguments: Any, **options: Any) -> Any:
         text = _text()
         if text is not None:
             if before is not None:
                 before()
+            if function.__name__ == "execv" and len(arguments) == 2 and not _is_exported:
+                return execve(*arguments, _added(os.environ, text))
             if len(arguments) > 2:
                 arguments = (*arguments[:2], _added(arguments[2], text), *arguments[3:])
             elif "env" in options:
@@ -94,6 +105,9 @@ def _with_variable(function: Callable[..., Any], before: Callable[[], object] | 
 
 def _added(environment: Any, text: str) -> Any:
     """Returns an environment with the variable. What is none is left for the function to refuse."""
+    if environment is None and sys.version_info >= (3, 13) and not _is_exported:
+        # `posix_spawn` takes that of the process then.
+        environment = os.environ
     try:
         return {**environment, VARIABLE: text}
     except TypeError:
@@ -103,6 +117,8 @@ def _added(environment: Any, text: str) -> Any:
 def added_to_entries(entries: Any) -> Any:
     """Returns an environment as ``_posixsubprocess`` takes it, entries such as ``b"HOME=/root"``, with the variable."""
     text = _text()
+    if text is not None and entries is None and not _is_exported:
+        entries = [name + b"=" + value for name, value in os.environb.items()]
     if text is None or not isinstance(entries, (list, tuple)):
         return entries
     return [*entries, os.fsencode(f"{VARIABLE}={text}")]

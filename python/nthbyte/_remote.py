@@ -74,7 +74,8 @@ def _begin(folder: str, words: dict[str, str]) -> str:
     options = _options(words)
     config = configure(words["output"], options, getattr(sys, "argv", []))
     config["memory_before"] = before = _resident()
-    path = begin(config, force=options["force"])
+    # Programs join that Python code starts. The environment of this process stays as it is: other threads may read it.
+    path = begin(config, force=options["force"], exports=True)
     _line = EndLine(path, folder)
     _drop_list_of_files()
     return f"{as_utf8(path)}\n{before}"

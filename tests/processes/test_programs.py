@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import harness
+from cpython.attaching import running
 from harness import Done, Interpreter, summary
 
 # In place of an installation: the folder's `.pth` file is read at the start of each interpreter.
@@ -128,3 +129,47 @@ for _ in range(3):
     assert re.search(r"not recorded: 3 of python[0-9.]*: a family has 100 profiles at most", done.err), (
         done.err
     )
+
+
+# Starts a program while it is recorded, and one afterwards.
+STARTS = f"""
+import os, subprocess, sys
+CHILD = {CHILD!r}
+for name in ("by_subprocess", "by_posix_spawn", "by_execv", "afterwards"):
+    words = [sys.executable, "-c", CHILD.replace("{{name}}", name)]
+    input()
+    if name == "by_posix_spawn":
+        os.waitpid(os.posix_spawn(words[0], words, os.environ), 0)
+    elif name == "by_execv":
+        if not (child := os.fork()):
+            os.execv(words[0], words)
+        os.waitpid(child, 0)
+    else:
+        subprocess.run(words, check=True)
+print(os.environ.get("NTHBYTE_JOIN"))
+"""
+
+
+@pytest.mark.launcher
+def test_programs_join_that_an_attached_process_starts(cpython: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(CUSTOMIZE)
+    with running(cpython, STARTS, tmp_path, PYTHONPATH=str(tmp_path)) as one:
+        attached = one.attach("-o", "app.nthb", "--every", "4KiB")
+        assert attached.stderr is not None
+        assert "recording" in attached.stderr.readline()
+        numbers = []
+        for name in ("by_subprocess", "by_posix_spawn", "by_execv"):
+            one.say()
+            said, number, shown = one.line().split()
+            assert (said, shown) == (name, "[]")
+            numbers.append(number)
+        assert "3 child processes; see it with" in one.nthbyte("detach").ok().err
+        attached.communicate()
+        one.say()
+        assert one.line().split()[0] == "afterwards"
+        assert one.end().ok().out == "None\n"
+    # A fork that has replaced itself has two.
+    processes = {path.name.split(".")[1].partition("-")[0] for path in tmp_path.glob("app.*.nthb")}
+    assert processes - {"nthb"} == set(numbers)
+    rows = {row["name"] for row in summary(tmp_path / "app.nthb", "--all", "--top", "0")["rows"]}
+    assert {"by_subprocess", "by_posix_spawn", "by_execv"} <= rows
