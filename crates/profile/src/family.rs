@@ -107,8 +107,11 @@ pub fn find(path: &Path) -> Result<Family, FamilyError> {
         }
     }
     let parent = |pid: u32| match fresh.get(&pid) {
-        // All recordings of a process have the same parent.
-        Some(of) => of[0].1.parent_pid,
+        // All recordings of a process have the same parent, but for one after `exec`: it names its own process.
+        Some(of) => {
+            let mut parents = of.iter().map(|(_, meta)| meta.parent_pid);
+            parents.find(|&parent| parent != Some(pid)).flatten()
+        }
         // What has no profile was started by the first process.
         None => (!old.contains(&pid)).then_some(first.pid),
     };

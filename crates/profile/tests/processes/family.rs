@@ -33,6 +33,16 @@ fn a_family_is_found_beside_its_first_profile() {
     let again = folder.make("app.11-2.nthb", again);
     // Process 13 took no sample, so it left no file.
     let of_missing = member(14, 13, 3);
+    // Process 15 has replaced itself: what it is then names process 15 as its parent.
+    let before_exec = member(15, 13, 3);
+    let after_exec = FakeProcess {
+        pid: 15,
+        parent: Some(15),
+        after: 4,
+        samples: 20,
+        ..FIRST
+    };
+    let after_exec = folder.make("app.15-2.nthb", after_exec);
     // An earlier run's: it began before, or its parent did.
     let older = member(20, 10, -1);
     let of_older = member(21, 20, 4);
@@ -56,7 +66,14 @@ fn a_family_is_found_beside_its_first_profile() {
     std::fs::write(folder.path("app.31.nthb"), "no profile").expect("a file");
 
     let mut found = family::find(&first).expect("a family");
-    let members = [again.clone(), child.clone(), grandchild, of_missing];
+    let members = [
+        again.clone(),
+        child.clone(),
+        grandchild,
+        of_missing,
+        after_exec,
+        before_exec,
+    ];
     assert_eq!(found.members, members);
     found.strangers.sort();
     assert_eq!(found.strangers, [older, of_older, other_run, copied]);
