@@ -94,6 +94,8 @@ layout! {
     code_linetable,
     /// `PyCodeObject.co_firstlineno`.
     code_first_line,
+    /// `PyCodeObject.co_flags`.
+    code_flags,
     /// `PyCodeObject.co_code_adaptive`.
     code_instructions,
     /// `PyVarObject.ob_size`.
@@ -289,6 +291,7 @@ impl Layout {
         code_qualname: UNUSED,
         code_linetable: UNUSED,
         code_first_line: UNUSED,
+        code_flags: 48,
         code_instructions: UNUSED,
         var_size: 16,
         bytes_value: 32,

@@ -17,6 +17,9 @@ use nthbyte_session::{Appearance, Recording};
 /// Longer position tables are left out, and their frames have no line numbers.
 pub const MAX_TABLE: usize = 4 << 20;
 
+/// `CO_COROUTINE` and `CO_ASYNC_GENERATOR` of `co_flags`.
+const OF_TASKS: u32 = 0x80 | 0x200;
+
 /// Reads code objects.
 pub struct Codes {
     code_type: usize,
@@ -106,15 +109,16 @@ impl Codes {
         code: usize,
         recording: &mut Recording<'_>,
     ) -> Option<Appearance> {
-        // SAFETY: in every code object, these fields hold an `int` and a `bytes`.
-        let (first_line, table) = unsafe {
+        // SAFETY: in every code object, these fields hold two `int` and a `bytes`.
+        let (first_line, flags, table) = unsafe {
             self.read_names(layout, code);
             (
                 field::<u32>(code, layout.code_first_line),
+                field::<u32>(code, layout.code_flags),
                 table(layout, code),
             )
         };
-        labels::meet_function(layout, &self.name, &self.file);
+        labels::meet_function(layout, &self.name, &self.file, flags & OF_TASKS != 0);
         let Some(appearance) = appearance_of(&self.name, &self.file, own_folder()) else {
             return recording.hide_function(code as u64);
         };

@@ -236,6 +236,9 @@ impl Comparison {
             line.is_some() && line == read.map(i64::from),
             "line numbers",
         )?;
+        let flags = public(c"co_flags")?.integer();
+        let read = reader.read::<u32>(code.address(), layout.code_flags);
+        check(flags.is_some() && flags == read.map(i64::from), CODE)?;
         let table = public(c"co_linetable")?;
         let (length, bytes) = (table.length(), table.bytes().ok_or(CODE)?);
         check(

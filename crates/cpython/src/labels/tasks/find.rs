@@ -6,8 +6,8 @@
 use nthbyte_host::process::CachedProbe;
 
 use super::super::hamt::Direct;
-use super::found::{Found, MOST_LOOPS, RUNNING_LOOP, Running, TASK_TYPE};
-use super::objects::{entries, has_name, is_instance, is_str, type_of, value_of};
+use super::found::{Found, MOST_LOOPS, MOST_OF_THREAD, RUNNING_LOOP, Running, TASK_TYPE};
+use super::objects::{entries, entry_of, has_name, is_instance, is_str, type_of};
 use crate::api::{Api, Gil};
 use crate::layout::Layout;
 
@@ -22,6 +22,8 @@ const MOST_MODULES: usize = 1 << 16;
 const MODULE_NAMES: usize = 16;
 /// `fut_awaited_by` of 3.14 and 3.15, back from `task_coro`: the future's state and what the task waits for are between.
 const AWAITED_BY: usize = 32;
+/// `PyRunningLoopHolder.rl_loop` of 3.11.
+const HOLDER: usize = 16;
 /// `fut_state` of a task that is not done.
 const PENDING: u32 = 0;
 const V3_14: u32 = 0x030e_0000;
@@ -67,7 +69,7 @@ pub fn find(
     while has_name(words, layout, class, TASK_TYPE) != Some(true) {
         class = words.word(class.checked_add(layout.type_dict - 8)?)?;
     }
-    if let Running::Loop(_, tasks) | Running::Dictionary(_, tasks) = running {
+    if let Running::Loop(_, tasks) | Running::Dictionary { tasks, .. } = running {
         // The module lets go of it at the interpreter's end; a sample may come after that.
         // SAFETY: the GIL is held; it is a live dictionary.
         unsafe { Gil::assume(api).increment(tasks as *mut _) };
@@ -119,6 +121,20 @@ fn once(
     found.all(|other| other.1 == first.1).then_some(first)
 }
 
+/// The module `_asyncio`, once it is imported. The caller holds the GIL.
+#[cold]
+pub fn asyncio(api: &Api, layout: &Layout) -> Option<usize> {
+    // SAFETY: the GIL is held; it neither allocates nor runs Python code.
+    let modules = unsafe { (api.PyImport_GetModuleDict)() } as usize;
+    if modules == 0 {
+        return None;
+    }
+    // SAFETY: with the GIL held, modules and their names are alive; their layout was checked at the start.
+    let direct = unsafe { Direct::new() };
+    let found = entry_of(&direct, layout, modules, b"_asyncio", MOST_MODULES);
+    found.map(|(_, module)| module)
+}
+
 /// Before 3.14: the running loop, and its task.
 fn of_loop(
     api: &Api,
@@ -126,16 +142,15 @@ fn of_loop(
     state: usize,
     words: &CachedProbe,
 ) -> Option<(Running, usize)> {
-    // SAFETY: the GIL is held; it neither allocates nor runs Python code.
-    let modules = unsafe { (api.PyImport_GetModuleDict)() } as usize;
-    // SAFETY: with the GIL held, modules and their dictionaries are alive; their layout was checked at the start.
-    let direct = unsafe { Direct::new() };
-    let module = value_of(&direct, layout, modules, b"_asyncio", MOST_MODULES)?;
+    let module = asyncio(api, layout)?;
     let names = words.word(module.checked_add(MODULE_NAMES)?)?;
-    if type_of(words, names) != type_of(words, modules) {
+    let dictionary = type_of(words, names)?;
+    if has_name(words, layout, dictionary, b"dict\0") != Some(true) {
         return None;
     }
-    let tasks = value_of(&direct, layout, names, b"_current_tasks", MOST_MODULES)?;
+    // SAFETY: with the GIL held, a module and its dictionary are alive; their layout was checked at the start.
+    let direct = unsafe { Direct::new() };
+    let (_, tasks) = entry_of(&direct, layout, names, b"_current_tasks", MOST_MODULES)?;
     for (running, task) in entries(words, layout, tasks, MOST_LOOPS)? {
         if !is_instance(words, layout, task, TASK_TYPE) {
             continue;
@@ -144,15 +159,21 @@ fn of_loop(
         if let Some((offset, _)) = once(state, words, is_loop) {
             return Some((Running::Loop(offset, tasks), task));
         }
-        let dictionary = type_of(words, modules)?;
+        let entry = |word| entry_of(words, layout, word, RUNNING_LOOP, MOST_OF_THREAD);
         let has_loop = |word| {
-            let value = (type_of(words, word)? == dictionary)
-                .then(|| value_of(words, layout, word, RUNNING_LOOP, MOST_LOOPS))??;
-            let is_loop = value == running || words.word(value.checked_add(16)?)? == running;
+            let (_, value) = (type_of(words, word)? == dictionary).then(|| entry(word))??;
+            let is_loop = value == running || words.word(value.checked_add(HOLDER)?)? == running;
             is_loop.then_some(word)
         };
-        if let Some((offset, _)) = once(state, words, has_loop) {
-            return Some((Running::Dictionary(offset, tasks), task));
+        if let Some((offset, of_thread)) = once(state, words, has_loop) {
+            let (key, value) = entry(of_thread)?;
+            let found = Running::Dictionary {
+                offset,
+                key,
+                holder: if value == running { 0 } else { HOLDER },
+                tasks,
+            };
+            return Some((found, task));
         }
     }
     None

@@ -12,6 +12,8 @@ pub const BETWEEN: u8 = 0x1f;
 const MOST_WAITERS: usize = 6;
 /// Loops that run tasks at a time which are looked at.
 pub const MOST_LOOPS: usize = 8;
+/// Entries of a thread's dictionary that are looked at.
+pub const MOST_OF_THREAD: usize = 8;
 /// The key of a thread's dictionary by which it has its loop, before 3.13.
 pub const RUNNING_LOOP: &[u8] = b"__asyncio_running_event_loop__";
 pub const TASK_TYPE: &[u8] = b"_asyncio.Task\0";
@@ -39,8 +41,15 @@ pub enum Running {
     Task(usize),
     /// The loop; its task is in the dictionary.
     Loop(usize, usize),
-    /// A dictionary, in which the loop is, or an object that has it; its task is in the other dictionary.
-    Dictionary(usize, usize),
+    /// A dictionary in which the loop is, or an object that has it; its task is in the other dictionary.
+    Dictionary {
+        offset: usize,
+        /// The key of the loop: one object in all threads, which the interpreter never frees.
+        key: usize,
+        /// The offset of the loop in the object that has it (`PyRunningLoopHolder.rl_loop` of 3.11); 0 where the value is the loop.
+        holder: usize,
+        tasks: usize,
+    },
 }
 
 impl Found {
@@ -63,19 +72,23 @@ impl Found {
         let task = match self.running {
             Running::Task(offset) => at(offset)?,
             Running::Loop(offset, tasks) => task_of_loop(words, layout, at(offset)?, tasks)?,
-            Running::Dictionary(offset, tasks) => {
+            Running::Dictionary {
+                offset,
+                key,
+                holder,
+                tasks,
+            } => {
                 let own = at(offset)?;
                 if own == 0 {
                     return None;
                 }
-                let found = objects::value_of(words, layout, own, RUNNING_LOOP, MOST_LOOPS)?;
-                match task_of_loop(words, layout, found, tasks) {
-                    Some(task) => task,
-                    // `PyRunningLoopHolder.rl_loop` of 3.11.
-                    None => {
-                        task_of_loop(words, layout, words.word(found.checked_add(16)?)?, tasks)?
-                    }
-                }
+                let mut entries = objects::entries(words, layout, own, MOST_OF_THREAD)?;
+                let found = entries.find_map(|(other, value)| (other == key).then_some(value))?;
+                let running = match holder {
+                    0 => found,
+                    holder => words.word(found.checked_add(holder)?)?,
+                };
+                task_of_loop(words, layout, running, tasks)?
             }
         };
         self.is_task(layout, task, words).then_some(task)

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Nothing of the interpreter is changed, and no Python code runs. The offsets are found when a sample first meets a running task
-//! ([`find`]), which a sample looks for once functions of asyncio were seen in a stack. So a program that does not use asyncio pays nothing.
+//! ([`find`]), which a sample looks for once a coroutine, or a function of asyncio that runs a loop, was seen in a stack. So a program that does not use asyncio pays nothing.
 //! A sample reads the words plainly where its thread holds the GIL, and through the kernel elsewhere: in a tick, and in native code that has given the GIL away.
 //!
 //! ```text
@@ -50,9 +50,10 @@ struct Seen {
     samples: AtomicU32,
 }
 
-/// Called with the name and the file of each function that is met in a stack.
+/// Called with the name and the file of each function that is met in a stack, and whether it is a coroutine or an asynchronous generator: the
+/// functions of an event loop that is not asyncio's own may be written in C. The caller holds the GIL.
 #[inline]
-pub fn meet(layout: &Layout, name: &str, file: &str) {
+pub fn meet(layout: &Layout, name: &str, file: &str, is_asynchronous: bool) {
     let runs_loops = matches!(
         name,
         "Handle._run"
@@ -62,7 +63,10 @@ pub fn meet(layout: &Layout, name: &str, file: &str) {
             | "Runner.run"
             | "run"
     );
-    if !runs_loops || !file.contains("/asyncio/") {
+    let runs_loops = runs_loops && file.contains("/asyncio/");
+    // Modules of the standard library make a coroutine each when they are imported, to see its type.
+    let is_loaded = || Api::get().is_ok_and(|api| find::asyncio(api, layout).is_some());
+    if !runs_loops && !(is_asynchronous && is_loaded()) {
         return;
     }
     // SAFETY: never freed.

@@ -77,25 +77,23 @@ pub fn entries(
     }))
 }
 
-/// The value of a key of a dictionary, which is this text.
-#[unsafe(link_section = "nthbyte_hot")]
-pub fn value_of(
+/// The key of a dictionary that is this text, and its value.
+pub fn entry_of(
     words: &impl Words,
     layout: &Layout,
     dictionary: usize,
     key: &[u8],
     most: usize,
-) -> Option<usize> {
+) -> Option<(usize, usize)> {
     entries(words, layout, dictionary, most)?.find_map(|(found, value)| {
         let is_key = is_str(words, layout, found)?
             && words.word(found.checked_add(layout.str_length)?)? == key.len()
             && is_there(words, found.checked_add(layout.ascii_size)?, key)?;
-        is_key.then_some(value)
+        is_key.then_some((found, value))
     })
 }
 
 /// Whether an object is a `str`, and no instance of a derived class.
-#[unsafe(link_section = "nthbyte_hot")]
 pub fn is_str(words: &impl Words, layout: &Layout, object: usize) -> Option<bool> {
     has_name(words, layout, type_of(words, object)?, b"str\0")
 }

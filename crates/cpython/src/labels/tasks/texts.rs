@@ -7,6 +7,7 @@
 //! An entry is written before its number is, and never changes. Where two threads add the same text at a time, it may have two numbers.
 
 use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU16, AtomicU32};
 
@@ -21,9 +22,9 @@ const WORDS: usize = 31;
 /// Bytes of a text; longer ones are cut.
 pub const LONGEST: usize = 8 * WORDS;
 
-/// A text that is being put together. What follows its end is zero.
+/// A text that is being put together. The word in which it ends is zero after that, and the words that follow are not set: a sample makes one.
 pub struct Text {
-    words: [u64; WORDS],
+    words: [MaybeUninit<u64>; WORDS],
     length: usize,
 }
 
@@ -31,7 +32,7 @@ impl Text {
     #[inline(always)]
     pub const fn new() -> Self {
         Self {
-            words: [0; WORDS],
+            words: [MaybeUninit::uninit(); WORDS],
             length: 0,
         }
     }
@@ -45,13 +46,19 @@ impl Text {
             word
         };
         let (at, shift) = (self.length / 8, self.length % 8 * 8);
-        if let Some(place) = self.words.get_mut(at) {
-            *place |= word << shift;
-        }
-        if shift != 0
-            && let Some(place) = self.words.get_mut(at + 1)
-        {
-            *place |= word >> (64 - shift);
+        if shift == 0 {
+            if let Some(place) = self.words.get_mut(at) {
+                place.write(word);
+            }
+        } else {
+            if let Some(place) = self.words.get_mut(at) {
+                // SAFETY: the text ends inside of this word, so it is set.
+                let before = unsafe { place.assume_init() };
+                place.write(before | word << shift);
+            }
+            if let Some(place) = self.words.get_mut(at + 1) {
+                place.write(word >> (64 - shift));
+            }
         }
         self.length = (self.length + length).min(LONGEST);
     }
@@ -70,7 +77,9 @@ impl Text {
     }
 
     fn used(&self) -> &[u64] {
-        &self.words[..self.length.div_ceil(8)]
+        let used = &self.words[..self.length.div_ceil(8)];
+        // SAFETY: the words up to the end of the text are set.
+        unsafe { &*(std::ptr::from_ref(used) as *const [u64]) }
     }
 
     #[inline(always)]
