@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -359,3 +360,48 @@ def test_how_far_a_call_is_in_a_pass_over_what_has_an_end(cpython: Interpreter, 
         calls = {node[2].removeprefix("4 "): node[5] for node in one.nodes if node[2].startswith("4 ")}
         found.update({name: taken for name, taken in calls.items() if name in TAKEN})
     assert found == TAKEN
+
+
+LABELLED = """
+import nthbyte
+sessions, reports = {}, []
+with nthbyte.label(endpoint="/checkout"):
+    for number in range(20_000):
+        sessions[number] = "x" * (150 + number % 7)
+    reports.extend("y" * (150 + number % 7) for number in range(5_000))
+with nthbyte.label(endpoint="/report"):
+    reports.extend("z" * (150 + number % 7) for number in range(10_000))
+"""
+
+
+@pytest.mark.parametrize("every", ["4KiB", "256"])
+def test_what_was_allocated_under_a_label_has_its_holders(
+    cpython: Interpreter, every: str, tmp_path: Path
+) -> None:
+    """With so many samples that the snapshot has a part of them, too."""
+    options = ("run", "--every", every, "--no-native", "--holders", "-o", "a.nthb", "-c", LABELLED)
+    cpython.nthbyte(*options, folder=tmp_path).ok()
+
+    def amounts(rows: list[dict[str, Any]], name: str) -> dict[str, float]:
+        return {row[name]: row["bytes"]["estimate"] for row in rows}
+
+    def near(found: float, expected: float) -> bool:
+        return 0.75 < found / expected < 1.3
+
+    shown = json.loads(
+        report("holders", "--json", "--by", "label:endpoint", "a.nthb", folder=tmp_path).ok().out
+    )
+    rows = {row["value"]: row for row in shown["by_label"]["rows"]}
+    checkout = amounts(rows["/checkout"]["holders"], "holder")
+    # Texts of 202 bytes; numbers and the table of the dictionary.
+    assert near(checkout["sessions"], 20_000 * (202 + 32) + 590e3) and near(checkout["reports"], 5_000 * 202)
+    of_report = 10_000 * 202 + 15_000 * 8
+    assert near(amounts(rows["/report"]["holders"], "holder")["reports"], of_report)
+    asked = ("--label", "endpoint=/report", "a.nthb")
+    of_one = json.loads(report("holders", "--json", *asked, folder=tmp_path).ok().out)
+    assert near(amounts(of_one["holders"], "holder")["reports"], of_report)
+    assert near(of_one["alive"]["estimate"], of_report) and of_one["labels"] == ["endpoint=/report"]
+    told = report("holders", "--by", "thread", "a.nthb", folder=tmp_path).ok().out
+    assert "MainThread" in told and "held by sessions" in told
+    wrong = report("holders", "--label", "endpoint=/none", "a.nthb", folder=tmp_path)
+    assert wrong.status == 1 and "/checkout" in wrong.err

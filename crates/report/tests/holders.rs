@@ -1,16 +1,16 @@
 //! Who holds what, of snapshots that are made up: amounts, names, and what a file may contain.
 
-use nthbyte_profile::event::{Nanos, SampleId, SourceId, TypeId};
+use nthbyte_profile::event::{LabelSetId, Nanos, SampleId, SourceId, TypeId};
 use nthbyte_profile::holders::{
     Held, Holder, Interner, Kind, Link, Reason, Snapshot, SnapshotNode, SnapshotOutcome,
 };
 use nthbyte_profile::meta::{Distances, Method, Source, SourceKind, Unit};
-use nthbyte_profile::model::{Sampling, SamplingId, TypeNames};
-use nthbyte_profile::synthetic::{self, Synthetic};
-use nthbyte_profile::{Meta, Profile};
+use nthbyte_profile::model::{LabelSet, Sample, Sampling, SamplingId, TypeNames};
+use nthbyte_profile::synthetic::{self, Synthetic, sample};
+use nthbyte_profile::{Meta, NO_LABEL, Profile};
 use nthbyte_report::diff::{DiffOptions, Measure};
-use nthbyte_report::holders::{Icicle, Naming, add_track, as_profile};
-use nthbyte_report::{Aggregate, At, By, Diff, Holders, HoldersError, Summary};
+use nthbyte_report::holders::{HolderRow, HoldersAsked, Icicle, Naming, add_track, as_profile};
+use nthbyte_report::{Aggregate, At, By, Diff, Holders, HoldersError, LabelQuery, Summary};
 
 /// Nodes by name: parent, dominator, kind, link, reference, length.
 struct Graph {
@@ -483,4 +483,136 @@ fn intervals_hold_as_often_as_they_say() {
         ratios.iter().all(|ratio| (ratio - 1.0).abs() < 0.05),
         "{ratios:?}"
     );
+}
+
+/// Two containers, and the recording's samples in them: (container, label set, number). The snapshot drew others.
+fn labelled(held: &[(usize, u32, u32)], taken: usize) -> Profile {
+    let mut graph = Graph::new();
+    let main = graph.add(
+        (0, 0),
+        (Kind::Module, "__main__"),
+        (Link::Unknown, ""),
+        None,
+    );
+    let of_main = |graph: &mut Graph, name| {
+        let what = (Kind::Object, "dict");
+        graph.add((main, main), what, (Link::Attribute, name), Some(50))
+    };
+    let containers = [
+        of_main(&mut graph, "sessions"),
+        of_main(&mut graph, "reports"),
+    ];
+    graph.hold(Holder::Node(containers[0]), 1000);
+    let what = graph.names.intern("bytes");
+    let mut samples = Vec::new();
+    for &(container, set, count) in held {
+        for _ in 0..count {
+            samples.push(LabelSetId(set));
+            if samples.len() % taken == 0 {
+                graph.snapshot.samples.push(Held {
+                    by: Holder::Node(containers[container]),
+                    what,
+                    size: 1000,
+                    is_drawn: false,
+                    counts: false,
+                    recorded: Some(SampleId(samples.len() as u32 - 1)),
+                });
+            }
+        }
+    }
+    graph.snapshot.period = 1 << 40;
+    let mut profile = graph.profile();
+    let meta = Synthetic {
+        period: 1000,
+        ..Synthetic::default()
+    };
+    let snapshots = std::mem::take(&mut profile.processes[0].snapshots);
+    profile = Profile::empty(meta.meta());
+    profile.processes[0].snapshots = snapshots;
+    for value in ["/checkout", "/report"] {
+        profile.label_sets.push(LabelSet {
+            parent: LabelSetId::NONE,
+            key: "endpoint".to_owned(),
+            value: value.to_owned(),
+        });
+    }
+    for labels in samples {
+        profile.samples.push(Sample {
+            labels,
+            ..sample(Nanos(1), 1000, SamplingId(0))
+        });
+    }
+    profile
+}
+
+fn counts(rows: &[HolderRow]) -> Vec<(&str, f64)> {
+    let count = |row: &HolderRow| (row.bytes.estimate / WEIGHT).round();
+    rows.iter().map(|row| (&*row.holder, count(row))).collect()
+}
+
+#[test]
+fn what_was_allocated_under_a_label_has_its_holders() {
+    let profile = labelled(&[(0, 1, 60), (1, 1, 20), (1, 2, 40), (0, 0, 10)], 1);
+    let ask = |label: Option<&str>, by| {
+        let labels: Vec<LabelQuery> = label.and_then(LabelQuery::parse).into_iter().collect();
+        let asked = HoldersAsked {
+            labels: &labels,
+            by,
+            ..HoldersAsked::default()
+        };
+        Holders::asked(&profile, &asked)
+    };
+    let of_one = ask(Some("endpoint=/checkout"), None).expect("a snapshot");
+    // What the snapshot drew has no label.
+    assert_eq!((of_one.alive.estimate / WEIGHT).round(), 80.0);
+    assert_eq!(
+        counts(&of_one.holders),
+        [("sessions", 60.0), ("reports", 20.0)]
+    );
+    let text = of_one.render(100);
+    assert!(text.contains("only what was allocated under endpoint=/checkout\n"));
+    let by = ask(None, Some("endpoint")).expect("a snapshot");
+    let rows = by.by_label.as_ref().map(|of| &of.rows[..]).expect("rows");
+    let of_rows: Vec<(&str, f64)> = rows
+        .iter()
+        .map(|row| (&*row.value, (row.bytes.estimate / WEIGHT).round()))
+        .collect();
+    assert_eq!(
+        of_rows,
+        [("/checkout", 80.0), ("/report", 40.0), (NO_LABEL, 10.0)]
+    );
+    assert_eq!(
+        counts(&rows[0].holders),
+        [("sessions", 60.0), ("reports", 20.0)]
+    );
+    assert_eq!(counts(&rows[1].holders), [("reports", 40.0)]);
+    let shares = rows.iter().map(|row| row.share).sum::<f64>();
+    assert!((shares - 1.0).abs() < 1e-9 && (rows[0].holders[0].share - 60.0 / 130.0).abs() < 1e-9);
+    let text = by.render_labels(100);
+    assert!(text.contains("/checkout\n") && text.contains("    held by sessions  dict of 50"));
+    let missing = ask(Some("endpoint=/none"), None).expect_err("no such label");
+    assert!(missing.to_string().contains("/checkout"), "{missing}");
+    let whole = service().profile();
+    let asked = HoldersAsked {
+        by: Some("endpoint"),
+        ..HoldersAsked::default()
+    };
+    let none = Holders::asked(&whole, &asked).expect_err("no samples");
+    assert_eq!(none, HoldersError::NoSamples(""));
+}
+
+/// Of many sampled blocks that it did not draw, a snapshot has a part.
+#[test]
+fn amounts_by_label_allow_for_samples_that_the_snapshot_left_out() {
+    let profile = labelled(&[(0, 1, 9_000), (1, 2, 3_000)], 3);
+    let asked = HoldersAsked {
+        by: Some("endpoint"),
+        ..HoldersAsked::default()
+    };
+    let by = Holders::asked(&profile, &asked).expect("a snapshot");
+    let rows = &by.by_label.as_ref().expect("rows").rows;
+    for (row, truth) in rows.iter().zip([9_000.0, 3_000.0]) {
+        assert!((row.bytes.estimate / WEIGHT / truth - 1.0).abs() < 0.01);
+        assert!(row.bytes.low < 0.99 * row.bytes.estimate);
+    }
 }

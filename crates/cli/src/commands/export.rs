@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::error::ErrorKind;
 use clap::{Args, ValueEnum};
 use nthbyte_formats::{collapsed, firefox, pprof, speedscope};
@@ -80,10 +80,14 @@ impl Arguments {
             let text = "--sources is for --to firefox only: leave it out";
             return Err(clap::Error::raw(ErrorKind::ArgumentConflict, text).into());
         }
+        let mut selection = self.selecting.selection();
+        ensure!(
+            !self.holders || selection.labels.is_empty(),
+            "--label: --holders writes all that was alive; nthbyte holders --label shows who holds what was allocated under one"
+        );
         let inputs = self.profiles.find()?;
         let output = Output::beside(self.profiles.first(), self.output, self.to.suffix());
         inputs.protect(&output, self.force)?;
-        let mut selection = self.selecting.selection();
         // The moment is that of the snapshot; a file with both has all samples.
         let at = match self.holders {
             true => selection.at.take(),

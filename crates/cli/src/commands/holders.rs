@@ -1,16 +1,15 @@
 //! `nthbyte holders`: who holds what is alive.
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
-use nthbyte_report::{At, Holders};
+use clap::Args;
+use nthbyte_report::holders::HoldersAsked;
+use nthbyte_report::{At, Holders, LabelQuery};
 
 use crate::json;
 use crate::output::{self, Output};
 use crate::progress::during;
-use crate::question::Question;
-use crate::question::by::NoLabel;
 use crate::question::inputs::Profiles;
-use crate::question::selecting;
+use crate::question::{Question, by, check_label, selecting};
 
 /// What `holders` takes.
 #[derive(Args)]
@@ -21,8 +20,9 @@ pub struct Arguments {
     /// else the one with most objects.
     #[arg(long, value_name = "peak|end|TIME", value_parser = selecting::at, allow_hyphen_values = true)]
     at: Option<At>,
-    /// What the rows are.
-    #[arg(long, value_enum, default_value_t = Rows::Holder)]
+    /// What the rows are: single objects and what would be freed without each (holder), types and who holds most of each, or the values of
+    /// a label with who holds what was allocated under each (thread, task, test, label:KEY).
+    #[arg(long, value_name = "ROWS", default_value = "holder", value_parser = rows)]
     by: Rows,
     /// Show the tree of what holds what.
     #[arg(long, conflicts_with = "by")]
@@ -30,17 +30,31 @@ pub struct Arguments {
     /// Write JSON (docs/holders.md describes it).
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    label: NoLabel,
+    /// Only what was allocated under this label: a key with a value, or the beginning of values with a `*` after it. May be given several
+    /// times: of one key, any of its values is shown.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = selecting::label)]
+    labels: Vec<LabelQuery>,
 }
 
 /// What the rows are.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, PartialEq, Eq)]
 enum Rows {
-    /// Single objects, and what would be freed without each.
+    /// Single objects.
     Holder,
-    /// Types, and who holds most of each.
+    /// Types.
     Type,
+    /// Values of the label with this key.
+    Label(String),
+}
+
+fn rows(text: &str) -> Result<Rows, String> {
+    match text {
+        "holder" => Ok(Rows::Holder),
+        "type" => Ok(Rows::Type),
+        text => by::label(text)
+            .map(|key| Rows::Label(key.to_owned()))
+            .ok_or_else(|| "write holder, type, thread, task, test or label:KEY".to_owned()),
+    }
 }
 
 impl Arguments {
@@ -49,20 +63,30 @@ impl Arguments {
     /// # Errors
     /// If the profile cannot be read or does not say who holds what, or if standard output cannot be written.
     pub fn run(self) -> Result<()> {
-        self.label.refuse(
-            "holders shows who holds all that is alive; nthbyte leaks --label shows who holds what leaks for one",
-        )?;
-        let profile = Question::about(self.profiles.find()?).prepare()?.profile;
-        let holders = during("adding up", || Holders::of(&profile, self.at))?;
+        let mut profile = Question::about(self.profiles.find()?).prepare()?.profile;
+        let by = match &self.by {
+            Rows::Label(key) => {
+                check_label(&mut profile, key)?;
+                Some(key.as_str())
+            }
+            Rows::Holder | Rows::Type => None,
+        };
+        let asked = HoldersAsked {
+            at: self.at,
+            labels: &self.labels,
+            by,
+        };
+        let holders = during("adding up", || Holders::asked(&profile, &asked))?;
         let width = output::terminal_width();
         Output::Standard.write(|out| {
             if self.json {
                 return json::write(out, &holders);
             }
-            let text = match (self.tree, self.by) {
+            let text = match (self.tree, &self.by) {
                 (true, _) => holders.render_tree(width),
                 (false, Rows::Holder) => holders.render(width),
                 (false, Rows::Type) => holders.render_types(width),
+                (false, Rows::Label(_)) => holders.render_labels(width),
             };
             Ok(out.write_all(text.as_bytes())?)
         })

@@ -77,7 +77,7 @@ impl NoPlace {
 }
 
 /// The key of `label:KEY`, or of what needs no label of the program's.
-fn label(text: &str) -> Option<&str> {
+pub fn label(text: &str) -> Option<&str> {
     match text {
         THREAD | TASK | TEST => Some(text),
         text => text.strip_prefix("label:").filter(|key| !key.is_empty()),

@@ -207,7 +207,11 @@ impl FrameOptions {
     }
 }
 
-fn label(text: &str) -> Result<LabelQuery, String> {
+/// A label that is asked for.
+///
+/// # Errors
+/// One line, for the command line's parser.
+pub fn label(text: &str) -> Result<LabelQuery, String> {
     LabelQuery::parse(text).ok_or_else(|| "write a label as endpoint=/checkout".to_owned())
 }
 

@@ -33,6 +33,18 @@ pub struct Amounts {
 
 impl Amounts {
     pub fn of(profile: &Profile, snapshot: &Snapshot) -> Self {
+        Self::weighed(profile, snapshot, snapshot.period as f64, |of| {
+            of_sample(profile, snapshot, of)
+        })
+    }
+
+    /// With other weights. `heaviest`: the largest one that a sample can have.
+    pub fn weighed(
+        profile: &Profile,
+        snapshot: &Snapshot,
+        heaviest: f64,
+        weigh: impl Fn(&Held) -> Moments,
+    ) -> Self {
         let count = snapshot.nodes.len() + 1;
         let mut amounts = Self {
             below: vec![Moments::default(); count],
@@ -44,12 +56,12 @@ impl Amounts {
             native: BTreeMap::new(),
             samples: 0,
             of_samples: Vec::with_capacity(snapshot.samples.len()),
-            heaviest: snapshot.period as f64,
+            heaviest,
         };
         for of in &snapshot.samples {
-            let moments = of_sample(profile, snapshot, of);
+            let moments = weigh(of);
             amounts.of_samples.push(moments);
-            amounts.samples += u64::from(of.counts);
+            amounts.samples += u64::from(moments.estimate > 0.0);
             amounts.all.add(&moments);
             match of.by {
                 Holder::Node(node) => amounts.below[node as usize].add(&moments),

@@ -4,7 +4,7 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::holders::{Reason, Snapshot, SnapshotOutcome};
 
 use super::amounts::Amounts;
-use crate::selection::{At, peak_of_all};
+use crate::selection::{At, SelectionError, peak_of_all};
 use crate::text;
 
 /// Why there is no report.
@@ -20,6 +20,14 @@ pub enum HoldersError {
         "it was not recorded who holds what: {0}; nthbyte run --holders does it whatever it costs"
     )]
     NotTaken(String),
+    /// A label that no sample has.
+    #[error(transparent)]
+    Label(#[from] SelectionError),
+    /// The snapshot has none of the recording's samples, which alone have labels.
+    #[error(
+        "the snapshot does not say under which labels was allocated what is held: it knows none of the recording's samples{0}"
+    )]
+    NoSamples(&'static str),
 }
 
 /// A snapshot within this part of the run is that of a moment.

@@ -6,6 +6,7 @@
 //! path     how one gets to a node, as a person would write it
 //! groups   the tree of dominators with nodes that are alike as one
 //! rows     the objects that are worth a row
+//! labels   what was allocated under a label, by holder
 //! icicle   the same tree for the page, with who allocated what it holds
 //! of_samples  who holds some of the recording's samples
 //! samples  a snapshot as samples of a profile, for exports and differences
@@ -16,6 +17,7 @@ mod amounts;
 mod choice;
 mod groups;
 mod icicle;
+mod labels;
 mod of_samples;
 mod path;
 mod render;
@@ -27,7 +29,7 @@ use nthbyte_profile::holders::{Reason, SnapshotOutcome};
 use serde::Serialize;
 
 use crate::estimate::Estimate;
-use crate::selection::At;
+use crate::selection::{At, LabelQuery};
 use amounts::Amounts;
 pub use choice::HoldersError;
 pub use icicle::Icicle;
@@ -75,8 +77,47 @@ pub struct Holders {
     pub tree: Vec<Branch>,
     /// What no object is known to hold.
     pub besides: Besides,
+    /// By label: what was allocated under each of its values, and who holds it. Missing if that was not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by_label: Option<ByLabel>,
+    /// The labels that all of it is limited to, as they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
     /// What is not known, in sentences.
     pub notes: Vec<String>,
+}
+
+/// What was allocated under the values of a label.
+#[derive(Clone, Debug, Serialize)]
+pub struct ByLabel {
+    /// The key of the label.
+    pub key: String,
+    /// Its values, the one with most first. Only the first ones.
+    pub rows: Vec<OfLabel>,
+}
+
+/// What was allocated under a label.
+#[derive(Clone, Debug, Serialize)]
+pub struct OfLabel {
+    /// The value.
+    pub value: String,
+    /// How much of it was alive.
+    pub bytes: Estimate,
+    /// The part of all that is alive.
+    pub share: f64,
+    /// Who holds it, the most first: what would be freed without each, of this value.
+    pub holders: Vec<HolderRow>,
+}
+
+/// What holders are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct HoldersAsked<'a> {
+    /// A moment; without one, that of the last snapshot.
+    pub at: Option<At>,
+    /// Only what was allocated under these labels.
+    pub labels: &'a [LabelQuery],
+    /// The key of a label, by whose values there are rows.
+    pub by: Option<&'a str>,
 }
 
 /// An object, and what it holds.
@@ -156,18 +197,39 @@ impl Holders {
     /// # Errors
     /// If there is no such snapshot.
     pub fn of(profile: &Profile, at: Option<At>) -> Result<Self, HoldersError> {
+        Self::asked(
+            profile,
+            &HoldersAsked {
+                at,
+                ..HoldersAsked::default()
+            },
+        )
+    }
+
+    /// The same, of a part by labels.
+    ///
+    /// # Errors
+    /// If there is no such snapshot or label, or if the snapshot has no samples of the recording.
+    pub fn asked(profile: &Profile, asked: &HoldersAsked<'_>) -> Result<Self, HoldersError> {
         let choice::Chosen {
             process,
             snapshot,
-            notes,
-        } = choice::of(profile, at)?;
-        let mut notes = notes;
+            mut notes,
+        } = choice::of(profile, asked.at)?;
+        let of_labels = labels::Labelled::of(profile, process, snapshot, asked)?;
+        let part = of_labels
+            .as_ref()
+            .map(|of| of.part(|set| of.is_selected(set)));
+        let snapshot = part.as_ref().unwrap_or(snapshot);
         if let SnapshotOutcome::PathsOnly(why) = &snapshot.outcome {
             notes.push(format!(
                 "{why}: what several objects hold counts for one of them"
             ));
         }
-        let amounts = Amounts::of(profile, snapshot);
+        let amounts = match &of_labels {
+            Some(of) => of.amounts(snapshot),
+            None => Amounts::of(profile, snapshot),
+        };
         let rows = rows::of(profile, snapshot, &amounts);
         let types = rows::types(snapshot, &amounts, &rows);
         let of = &profile.processes[process];
@@ -187,6 +249,10 @@ impl Holders {
             holders: rows.into_iter().map(|row| row.shown).collect(),
             types,
             besides: amounts.besides(),
+            by_label: of_labels
+                .zip(asked.by)
+                .map(|(of, key)| of.by_value(key, snapshot, &amounts)),
+            labels: asked.labels.iter().map(LabelQuery::text).collect(),
             notes,
         })
     }

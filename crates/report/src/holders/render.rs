@@ -1,6 +1,6 @@
 //! The table and the tree, for a terminal.
 
-use super::{Besides, Branch, HolderRow, Holders, OfType};
+use super::{Besides, Branch, ByLabel, HolderRow, Holders, OfType};
 use crate::estimate::Estimate;
 use crate::text::{self, Cut};
 
@@ -45,6 +45,26 @@ impl Holders {
         out
     }
 
+    /// The table of a label's values, each with its holders below.
+    #[must_use]
+    pub fn render_labels(&self, width: usize) -> String {
+        let mut out = self.head();
+        let ByLabel { key, rows } = match &self.by_label {
+            Some(by_label) => by_label,
+            None => return out,
+        };
+        out.push_str(&titles("alive", &text::clean(key)));
+        for row in rows {
+            out.push_str(&cut(&amounts(&row.bytes, row.share), &row.value, width));
+            for held in &row.holders {
+                let what = format!("    held by {}  {}", held.holder, held.what);
+                out.push_str(&cut(&amounts(&held.bytes, held.share), &what, width));
+            }
+        }
+        self.foot(&mut out);
+        out
+    }
+
     /// The tree.
     #[must_use]
     pub fn render_tree(&self, width: usize) -> String {
@@ -77,6 +97,10 @@ impl Holders {
             text::duration(self.cpu_nanos),
             text::duration(self.pause_nanos),
         );
+        if !self.labels.is_empty() {
+            let labels = text::clean(&self.labels.join(", "));
+            head.push_str(&format!("only what was allocated under {labels}\n"));
+        }
         for note in &self.notes {
             head.push_str(&text::clean(note));
             head.push('\n');

@@ -361,7 +361,10 @@ impl Selection {
     }
 
     /// Whether each label set is selected; `None` if all are.
-    fn label_sets(&self, profile: &Profile) -> Result<Option<Vec<bool>>, SelectionError> {
+    pub(crate) fn label_sets(
+        &self,
+        profile: &Profile,
+    ) -> Result<Option<Vec<bool>>, SelectionError> {
         if self.labels.is_empty() {
             return Ok(None);
         }
