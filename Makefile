@@ -212,6 +212,12 @@ build/labels/ready: tests/labels/requirements.txt tests/labels/packages.sh .venv
 	sh tests/labels/packages.sh $(BIN)/python $(@D)
 	touch $@
 
+# Ray and Spark, for the same.
+build/clusters/ready: tests/labels/clusters.txt .venv/ready
+	rm -rf $(@D)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D)/packages -r tests/labels/clusters.txt
+	touch $@
+
 # The translated programs of tests/rpython, if there is a Python 2.7; otherwise their tests are skipped.
 build/rpython/ready: tests/rpython/translate.py tests/rpython/requirements.txt $(wildcard tests/rpython/programs/*.py) | .venv/ready
 	$(BIN)/python tests/rpython/translate.py build/rpython
@@ -224,11 +230,11 @@ test-native: all build/site/installed build/native/ready
 	$(BIN)/python -m pytest tests/native
 
 test-cpython: all build/site/installed
-	$(BIN)/python -m pytest tests/cli tests/cpython tests/diff tests/labels tests/leaks tests/python --ignore=tests/labels/test_integrations.py
+	$(BIN)/python -m pytest tests/cli tests/cpython tests/diff tests/labels tests/leaks tests/python --ignore=tests/labels/test_integrations.py --ignore=tests/labels/test_clusters.py
 
 # The ready labels of web frameworks, with servers under load.
-test-integrations: all build/site/installed build/labels/ready
-	$(BIN)/python -m pytest tests/labels/test_integrations.py
+test-integrations: all build/site/installed build/labels/ready build/clusters/ready
+	$(BIN)/python -m pytest tests/labels/test_integrations.py tests/labels/test_clusters.py
 
 test-formats: all build/site/installed build/formats/ready
 	$(BIN)/python -m pytest tests/formats

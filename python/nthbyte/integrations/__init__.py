@@ -1,6 +1,6 @@
-"""Labels for web frameworks, task queues, Dask and asyncio: the endpoint of each request, the name of each task.
+"""Labels for web frameworks, task queues, Dask, Ray, Spark and asyncio: who asked for it.
 
-=========  ==========================================================================
+=========  ======================================================================================
 FastAPI    ``app.add_middleware(nthbyte.integrations.asgi.Labels)``
 Starlette  the same
 ASGI       ``app = nthbyte.integrations.asgi.Labels(app)``
@@ -10,11 +10,13 @@ WSGI       ``app = nthbyte.integrations.wsgi.Labels(app)``
 aiohttp    ``web.Application(middlewares=[nthbyte.integrations.aiohttp.labels])``
 Celery     ``nthbyte.integrations.celery.label()``
 Dask       ``client.register_plugin(nthbyte.integrations.dask.Labels())``
+Ray        ``ray.init(runtime_env={"worker_process_setup_hook": "nthbyte.integrations.ray.label"})``
+Spark      ``SparkSession.builder.config("spark.python.daemon.module", "nthbyte.integrations.spark")``
 asyncio    ``nthbyte.integrations.asyncio.label()``
-=========  ==========================================================================
+=========  ======================================================================================
 
 Each module is imported by itself, and imports its framework. Requests have the labels ``endpoint``, the template of the
-route (``/items/{item_id}``), and ``method``; tasks of Celery, Dask and asyncio
+route (``/items/{item_id}``), and ``method``; tasks of Celery, Dask, Ray, Spark and asyncio
 have ``task``.
 """
 
