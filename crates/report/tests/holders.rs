@@ -508,7 +508,7 @@ fn labelled(held: &[(usize, u32, u32)], taken: usize) -> Profile {
     for &(container, set, count) in held {
         for _ in 0..count {
             samples.push(LabelSetId(set));
-            if samples.len() % taken == 0 {
+            if samples.len().is_multiple_of(taken) {
                 graph.snapshot.samples.push(Held {
                     by: Holder::Node(containers[container]),
                     what,

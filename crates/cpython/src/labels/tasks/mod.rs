@@ -66,7 +66,7 @@ pub fn meet(layout: &Layout, name: &str, file: &str, is_asynchronous: bool) {
     let runs_loops = runs_loops && file.contains("/asyncio/");
     // Modules of the standard library make a coroutine each when they are imported, to see its type.
     let is_loaded = || Api::get().is_ok_and(|api| find::asyncio(api, layout).is_some());
-    if !runs_loops && !(is_asynchronous && is_loaded()) {
+    if !(runs_loops || is_asynchronous && is_loaded()) {
         return;
     }
     // SAFETY: never freed.
