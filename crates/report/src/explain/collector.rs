@@ -58,13 +58,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     if young + steps == 0 {
         return None;
     }
-    let ran = profile.processes.iter().map(|process| process.duration().0);
-    let ran = if profile.processes.len() > 1 {
-        ran.fold(0, u64::saturating_add)
-    } else {
-        profile.end.0
-    };
-    let part = (nanos as f64 / ran.max(1) as f64).min(1.0);
+    let part = facts.part_of_time(nanos);
     let weight = match part {
         part if part >= LARGE => weight::COLLECTOR_IS_LARGE,
         part if part >= SMALL => weight::COLLECTOR,

@@ -18,13 +18,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let all = || profile.processes.iter().flat_map(|of| &of.compilations);
     all().next()?;
     let nanos: u64 = all().map(|one| one.duration.0).fold(0, u64::saturating_add);
-    let ran = profile.processes.iter().map(|process| process.duration().0);
-    let ran = if profile.processes.len() > 1 {
-        ran.fold(0, u64::saturating_add)
-    } else {
-        profile.end.0
-    };
-    let part = (nanos as f64 / ran.max(1) as f64).min(1.0);
+    let part = facts.part_of_time(nanos);
     let weight = match part {
         part if part >= LARGE => weight::COMPILER_IS_LARGE,
         _ => weight::COMPILER,

@@ -304,6 +304,18 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// So many nanoseconds, as a part of the time that the processes ran.
+    fn part_of_time(&self, nanos: u64) -> f64 {
+        let processes = self.profile.processes.iter();
+        let ran = match self.profile.processes.len() {
+            0 | 1 => self.profile.end.0,
+            _ => processes
+                .map(|process| process.duration().0)
+                .fold(0, u64::saturating_add),
+        };
+        (nanos as f64 / ran.max(1) as f64).min(1.0)
+    }
+
     /// An answer whose command is `nthbyte`, these words and the profile.
     fn answer(&self, topic: Topic, weight: u32, command: &[&str]) -> Answer {
         let mut more = vec!["nthbyte".to_owned(), command[0].to_owned()];
