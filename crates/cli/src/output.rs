@@ -1,14 +1,14 @@
 //! Where a command writes: standard output, or a file that appears only when it is complete.
 
 use std::fs::{File, Permissions};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use nthbyte_profile::MAGIC;
 use nthbyte_profile::claim::{self, AtPath, ClaimRefusal};
+use nthbyte_profile::folder::is_profile;
 use nthbyte_report::explain::Style;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use tempfile::NamedTempFile;
@@ -288,15 +288,10 @@ fn without_temporary_name(error: io::Error, folder: &Path) -> io::Error {
     }
 }
 
-/// Whether there is a file that begins like a profile.
-pub fn is_profile(path: &Path) -> bool {
-    let mut head = [0; MAGIC.len()];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
-    read.is_ok() && head == MAGIC
-}
-
 #[cfg(test)]
 mod tests {
+    use nthbyte_profile::MAGIC;
+
     use super::*;
 
     #[test]

@@ -258,10 +258,15 @@ pub fn runs(paths: &[PathBuf]) -> Result<Vec<Vec<PathBuf>>, FamilyError> {
     Ok(runs.into_iter().map(|(_, run)| run).collect())
 }
 
+/// So many samples of several profiles are kept, a third of a gigabyte: see [`Profile::load_all`].
+const MOST_SAMPLES: usize = 16 << 20;
+
 impl Profile {
     /// Reads several profiles as one: processes in the order of their starts, and times since the start of the first
     /// process. Samples keep their weights, even if their periods differ. Calls `progress` after each block with the
     /// number of bytes read and the total number of bytes.
+    ///
+    /// Of very many samples a part is kept, and stands for the others.
     ///
     /// # Errors
     /// If one of the files cannot be read, is not a profile, or is named twice, or if two of them have one session.
@@ -270,6 +275,21 @@ impl Profile {
     /// If there is no path.
     pub fn load_all(
         paths: &[PathBuf],
+        progress: impl FnMut(u64, u64),
+    ) -> Result<Self, FamilyError> {
+        Self::load_some(paths, MOST_SAMPLES, progress)
+    }
+
+    /// The same, with at most about so many samples, for who has several of them in memory.
+    ///
+    /// # Errors
+    /// As [`load_all`](Self::load_all).
+    ///
+    /// # Panics
+    /// As [`load_all`](Self::load_all).
+    pub fn load_some(
+        paths: &[PathBuf],
+        most: usize,
         mut progress: impl FnMut(u64, u64),
     ) -> Result<Self, FamilyError> {
         assert!(!paths.is_empty(), "a profile is read from a file at least");
@@ -299,6 +319,7 @@ impl Profile {
                 path: (*path).clone(),
                 source,
             })?;
+            loader.thin_samples(most);
             before += of_file;
         }
         let profile = loader.finish();

@@ -12,6 +12,8 @@ pub const NO_LABEL: &str = "[no label]";
 
 /// The key by which reports ask for threads.
 pub const THREAD: &str = "thread";
+/// The key by which reports ask for machines, or containers.
+pub const HOST: &str = "host";
 /// The label of a task of asyncio: its name. CPython's agent finds it by itself.
 pub const TASK: &str = "task";
 /// The label of a task of asyncio: those that wait for it, the outermost one first.
@@ -67,32 +69,50 @@ impl Profile {
 
     /// Gives all samples the label [`THREAD`], with the name of their thread, or its number if it has no name. One that they have is replaced.
     pub fn label_by_thread(&mut self) {
-        let threads = std::mem::take(&mut self.threads);
-        let mut sets = std::mem::take(&mut self.label_sets);
+        let names: Vec<Option<String>> = self
+            .threads
+            .iter()
+            .map(|thread| match thread.name.as_str() {
+                "" => Some(format!("thread {}", thread.os_id)),
+                name => Some(name.to_owned()),
+            })
+            .collect();
+        self.label_by(THREAD, &names);
+    }
+
+    /// Gives all samples the label [`HOST`], with the name of the machine, or of the container, that their process ran on, if that is known.
+    pub fn label_by_host(&mut self) {
+        let host = |thread: u32| {
+            let process = self.process_of(ThreadId(thread));
+            self.processes.get(process.index())?.meta.host.clone()
+        };
+        let names: Vec<Option<String>> = (0..self.threads.len() as u32).map(host).collect();
+        self.label_by(HOST, &names);
+    }
+
+    /// Gives the samples of each thread this value of a label.
+    fn label_by(&mut self, key: &str, values: &[Option<String>]) {
+        let sets = &mut self.label_sets;
         let mut known: HashMap<(ThreadId, LabelSetId), LabelSetId, RandomState> =
             HashMap::default();
-        let mut with_thread = |thread: ThreadId, parent: LabelSetId| {
+        let mut labelled = |thread: ThreadId, parent: LabelSetId| {
             *known.entry((thread, parent)).or_insert_with(|| {
-                let value = match threads.get(thread.index()) {
-                    Some(thread) if !thread.name.is_empty() => thread.name.clone(),
-                    Some(thread) => format!("thread {}", thread.os_id),
-                    None => return parent,
+                let Some(Some(value)) = values.get(thread.index()) else {
+                    return parent;
                 };
                 sets.push(LabelSet {
                     parent,
-                    key: THREAD.to_owned(),
-                    value,
+                    key: key.to_owned(),
+                    value: value.clone(),
                 });
                 LabelSetId(sets.len() as u32 - 1)
             })
         };
         self.samples
-            .move_sites(|site| site.labels = with_thread(site.thread, site.labels));
+            .move_sites(|site| site.labels = labelled(site.thread, site.labels));
         for sample in &mut self.cpu {
-            sample.labels = with_thread(sample.thread, sample.labels);
+            sample.labels = labelled(sample.thread, sample.labels);
         }
-        self.threads = threads;
-        self.label_sets = sets;
     }
 
     /// Gives the samples of each value of a label a thread of its own in each process, which has the value as its name: what shows threads

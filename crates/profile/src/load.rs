@@ -11,6 +11,7 @@ mod forget;
 mod joined;
 mod lost;
 mod numbers;
+mod thin;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -35,6 +36,7 @@ use code::LoadedCode;
 use files::Session;
 use lost::Losses;
 use numbers::{Interner, Numbers};
+use thin::Thinning;
 
 /// A site of a block that has no sample yet.
 const NO_SITE: (SiteId, ShapeId) = (SiteId(u32::MAX), ShapeId(u32::MAX));
@@ -111,6 +113,7 @@ pub(crate) struct Loader {
     next_sample: u32,
     /// What is known of samples that were lost.
     losses: Losses,
+    thinning: Thinning,
     /// The sites of the current block that have samples, each with the shape of its last one.
     block_sites: Vec<(SiteId, ShapeId)>,
     /// The first young sample; all later samples are young too.
@@ -147,6 +150,7 @@ impl Default for Loader {
             sample_runs: vec![(0, 0)],
             next_sample: 0,
             losses: Losses::default(),
+            thinning: Thinning::default(),
             block_sites: Vec::new(),
             youth: 0,
             last_time: Nanos(0),

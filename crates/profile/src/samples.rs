@@ -464,6 +464,11 @@ impl Samples {
         self.numbers.truncate(kept);
     }
 
+    /// After some were removed: the samples that are left are all that there are.
+    pub(crate) fn number_anew(&mut self) {
+        self.numbers = Vec::new();
+    }
+
     /// Gives all samples other stacks: `new` says which, from the thread and the stack.
     pub(crate) fn move_stacks(&mut self, mut new: impl FnMut(&Site) -> NodeId) {
         self.site_ids.clear();

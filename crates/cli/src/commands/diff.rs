@@ -8,22 +8,22 @@ use anyhow::{Context, Result, bail};
 use clap::error::ErrorKind;
 use clap::{Args, ValueEnum};
 use nthbyte_profile::Profile;
-use nthbyte_report::By;
 use nthbyte_report::diff::{Diff, DiffOptions, GrowthLimit, Measure, write_page};
+use nthbyte_report::{By, LabelQuery, SelectionError};
 use nthbyte_report::holders::{self, Naming};
 
 use crate::json;
 use crate::output::{self, Output, say};
 use crate::progress::Progress;
-use crate::question::by::{self, THREAD};
+use crate::question::by::{self, HOST, THREAD};
 use crate::question::inputs::{self, Inputs};
-use crate::question::selecting::{FrameOptions, ProgramPart};
+use crate::question::selecting::{self, FrameOptions, ProgramPart};
 use crate::question::{Frames, Question, check_label};
 
 /// What `diff` takes.
 #[derive(Args)]
 #[command(
-    override_usage = "nthbyte diff [OPTIONS] OLD NEW\n       nthbyte diff [OPTIONS] OLD… -- NEW…"
+    override_usage = "nthbyte diff [OPTIONS] OLD NEW\n       nthbyte diff [OPTIONS] OLD… -- NEW…\n       nthbyte diff [OPTIONS] --old-label KEY=VALUE --new-label KEY=VALUE PROFILE…"
 )]
 pub struct Arguments {
     /// The old profile and the new one; or before `--` several runs of the old program, and after it of
@@ -33,6 +33,12 @@ pub struct Arguments {
     /// Several runs of the new program; the same as naming them after `--`.
     #[arg(long, num_args = 1.., value_name = "NEW")]
     new: Vec<PathBuf>,
+    /// Compare the runs with this label with those that have --new-label, of all profiles that are given. May be given several times.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = selecting::label, requires = "new_labels", conflicts_with = "new")]
+    old_label: Vec<LabelQuery>,
+    /// The label of the new runs. `host=NAME` is the machine, or the container.
+    #[arg(long = "new-label", id = "new_labels", value_name = "KEY=VALUE", value_parser = selecting::label, requires = "old_label")]
+    new_label: Vec<LabelQuery>,
     /// Each profile with those of the processes that its program started: app.1235.nthb beside app.nthb. This is the default, but for
     /// profiles of one run that are named together.
     #[arg(long)]
@@ -40,7 +46,7 @@ pub struct Arguments {
     /// Only the profiles that are named.
     #[arg(long, conflicts_with = "all")]
     alone: bool,
-    /// What a row stands for: a function, line, file, type, process, thread, task of asyncio, test, or label:KEY, the value of a label.
+    /// What a row stands for: a function, line, file, type, process, thread, host, task of asyncio, test, or label:KEY, the value of a label.
     #[arg(long, value_name = "ROWS", value_parser = by::rows, default_value_t = By::Function)]
     by: By,
     /// Compare who holds what is alive: the last snapshots of both sides, or with one profile, its first snapshot and its last one.
@@ -132,7 +138,10 @@ impl Arguments {
             prefixes: self.strip_prefix.clone(),
             limits: self.fail_on.clone(),
         };
-        let (mut old, mut new) = (self.prepare(old)?, self.prepare(new)?);
+        let (mut old, mut new) = (
+            self.prepare(old, &self.old_label)?,
+            self.prepare(new, &self.new_label)?,
+        );
         if self.holders {
             let is_one = self.profiles.len() == 1 && self.new.is_empty();
             for (profiles, is_first) in [(&mut old, is_one), (&mut new, false)] {
@@ -148,7 +157,7 @@ impl Arguments {
         if let By::Label(key) = options.by {
             let key = key.as_str();
             let has_key = |profile: &Profile| profile.label_keys().contains(&key);
-            if key == THREAD || !old.iter().chain(&new).any(has_key) {
+            if [THREAD, HOST].contains(&key) || !old.iter().chain(&new).any(has_key) {
                 for profile in old.iter_mut().chain(&mut new) {
                     check_label(profile, key)?;
                 }
@@ -215,6 +224,10 @@ impl Arguments {
 
     /// The runs of either side. Processes of one run that are compared are taken alone.
     fn runs(&self, old: &[PathBuf], new: &[PathBuf]) -> Result<(Vec<Inputs>, Vec<Inputs>)> {
+        if !self.old_label.is_empty() {
+            let all = inputs::runs(old, self.all, self.alone)?;
+            return Ok((all.clone(), all));
+        }
         let both = |alone| -> Result<_> {
             let runs = |paths| inputs::runs(paths, self.all, alone);
             Ok((runs(old)?, runs(new)?))
@@ -232,11 +245,13 @@ impl Arguments {
         Ok(found)
     }
 
-    /// The profile of each run.
-    fn prepare(&self, runs: Vec<Inputs>) -> Result<Vec<Profile>> {
+    /// The profile of each run that has these labels.
+    fn prepare(&self, runs: Vec<Inputs>, labels: &[LabelQuery]) -> Result<Vec<Profile>> {
+        let mut selection = self.part.selection();
+        selection.labels.extend_from_slice(labels);
         let prepare = |run| {
             let question = Question {
-                selection: Some(self.part.selection()),
+                selection: Some(selection.clone()),
                 frames: self.frames.or(match self.json {
                     true => Frames::All,
                     false => Frames::Folded,
@@ -246,12 +261,28 @@ impl Arguments {
             };
             Ok(question.prepare()?.profile)
         };
-        runs.into_iter().map(prepare).collect()
+        let mut profiles = Vec::new();
+        let mut missing = None;
+        for run in runs {
+            match prepare(run) {
+                Ok(profile) => profiles.push(profile),
+                // A run of the other side, or of neither.
+                Err(error) if !labels.is_empty() && is_without_label(&error) => {
+                    missing.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match missing {
+            Some(error) if profiles.is_empty() => Err(error),
+            _ => Ok(profiles),
+        }
     }
 
     /// The profiles of either side.
     fn sides(&self) -> Result<(&[PathBuf], &[PathBuf])> {
         match (&self.profiles[..], &self.new[..]) {
+            (all, []) if !self.old_label.is_empty() => Ok((all, all)),
             ([old, new], []) => Ok((std::slice::from_ref(old), std::slice::from_ref(new))),
             ([one], []) if self.holders => {
                 Ok((std::slice::from_ref(one), std::slice::from_ref(one)))
@@ -266,6 +297,11 @@ impl Arguments {
             (old, new) => Ok((old, new)),
         }
     }
+}
+
+fn is_without_label(error: &anyhow::Error) -> bool {
+    let found = error.downcast_ref();
+    matches!(found, Some(SelectionError::NoLabel { .. }))
 }
 
 fn paths_of(runs: &[Inputs]) -> Vec<PathBuf> {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::Args;
 use nthbyte_formats::vmprof;
+use nthbyte_profile::folder::is_profile;
 
 use crate::output::{self, Output, say};
 use crate::progress::Progress;
@@ -30,7 +31,7 @@ impl Arguments {
     pub fn run(self) -> Result<()> {
         let output = self.output.unwrap_or_else(|| beside(&self.file));
         output::require_file(&output)?;
-        if output::is_profile(&self.file) {
+        if is_profile(&self.file) {
             bail!("{} is a profile of nthbyte already", self.file.display());
         }
         let input = std::slice::from_ref(&self.file);

@@ -17,7 +17,7 @@ use crate::question::{Frames, Question, Samples, check_label};
 pub struct Arguments {
     #[command(flatten)]
     profiles: Profiles,
-    /// What a row stands for: a function, line, file, type, process, thread, task of asyncio, test, or label:KEY, the value of a label.
+    /// What a row stands for: a function, line, file, type, process, thread, host, task of asyncio, test, or label:KEY, the value of a label.
     #[arg(long, value_name = "ROWS", value_parser = by::rows, default_value_t = By::Function)]
     by: By,
     /// The order of the rows (default: own; alive with --at).

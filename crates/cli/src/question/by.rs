@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use clap::Args;
-pub use nthbyte_profile::{AWAITED_BY, TASK, THREAD};
+pub use nthbyte_profile::{AWAITED_BY, HOST, TASK, THREAD};
 use nthbyte_report::{By, LabelKey};
 
 /// Reads what a row stands for.
@@ -19,7 +19,7 @@ pub fn rows(text: &str) -> std::result::Result<By, String> {
         text => label(text)
             .map(|key| By::Label(LabelKey::new(key)))
             .ok_or_else(|| {
-                "write function, line, file, type, process, thread, task, test, or label:KEY"
+                "write function, line, file, type, process, thread, host, task, test, or label:KEY"
                     .to_owned()
             }),
     }
@@ -79,7 +79,7 @@ impl NoPlace {
 /// The key of `label:KEY`, or of what needs no label of the program's.
 pub fn label(text: &str) -> Option<&str> {
     match text {
-        THREAD | TASK | TEST => Some(text),
+        THREAD | HOST | TASK | TEST => Some(text),
         text => text.strip_prefix("label:").filter(|key| !key.is_empty()),
     }
 }
@@ -105,6 +105,6 @@ pub fn apart(text: &str) -> std::result::Result<Apart, String> {
         "process" => Ok(Apart::Process),
         text => label(text)
             .map(|key| Apart::Label(key.to_owned()))
-            .ok_or_else(|| "write process, thread, task, test or label:KEY".to_owned()),
+            .ok_or_else(|| "write process, thread, host, task, test or label:KEY".to_owned()),
     }
 }

@@ -1,11 +1,13 @@
 //! The profiles that a command reads.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use nthbyte_profile::{Profile, family};
+use nthbyte_profile::{Profile, family, folder};
 
 use super::selecting::is_size;
 use crate::output::{Output, say};
@@ -14,7 +16,7 @@ use crate::progress::Progress;
 /// One profile, or several that are shown as one.
 #[derive(Args)]
 pub struct Profiles {
-    /// The profile (.nthb); several are shown as one.
+    /// The profile (.nthb), or a folder with profiles; several are shown as one.
     #[arg(required = true, value_name = "PROFILE")]
     paths: Vec<PathBuf>,
     /// Also the profiles of the processes that the program started: app.1235.nthb beside app.nthb. This is the default for one
@@ -93,6 +95,7 @@ impl Profiles {
             );
         }
         let paths = match &self.paths[..] {
+            paths if paths.iter().any(|path| path.is_dir()) => in_folders(paths)?,
             paths if self.all => with_families(paths)?,
             [path] if !self.alone => with_own_family(path),
             paths => paths.to_vec(),
@@ -100,18 +103,27 @@ impl Profiles {
         Ok(Inputs {
             paths,
             file_names: self.file_names.clone(),
+            most: None,
         })
     }
 }
 
 /// The runs of a program that these profiles are of: each one process, or a family of them. With `all`, each profile is the
 /// first of its family. Else profiles of one run that are named together are that run, and one that is named by itself is the first of
-/// its family, unless `alone` is given.
+/// its family, unless `alone` is given. A folder stands for all profiles in it.
 ///
 /// # Errors
 /// If one is named twice, cannot be read or is not a profile.
 pub fn runs(paths: &[PathBuf], all: bool, alone: bool) -> Result<Vec<Inputs>> {
     family::require_distinct(paths)?;
+    let of_folders;
+    let (paths, all, alone) = match paths.iter().any(|path| path.is_dir()) {
+        true => {
+            of_folders = in_folders(paths)?;
+            (&of_folders[..], false, true)
+        }
+        false => (paths, all, alone),
+    };
     let runs = if all {
         let mut runs = Vec::new();
         for path in paths {
@@ -134,18 +146,27 @@ pub fn runs(paths: &[PathBuf], all: bool, alone: bool) -> Result<Vec<Inputs>> {
         }
         runs
     };
+    let most = (runs.len() > MANY).then(|| MOST_SAMPLES / runs.len());
     let inputs = |paths| Inputs {
         paths,
         file_names: Vec::new(),
+        most,
     };
     Ok(runs.into_iter().map(inputs).collect())
 }
 
 /// The files that a command reads as one profile.
+#[derive(Clone)]
 pub struct Inputs {
     paths: Vec<PathBuf>,
     file_names: Vec<FileName>,
+    /// At most about so many samples are kept in memory, for a command that has many runs there.
+    most: Option<usize>,
 }
+
+/// More runs than this share [`MOST_SAMPLES`].
+const MANY: usize = 16;
+const MOST_SAMPLES: usize = 16 << 20;
 
 impl Inputs {
     /// The paths.
@@ -161,6 +182,9 @@ impl Inputs {
         let progress = Progress::bytes("reading");
         let at = |done, total| progress.at(done, total);
         let mut profile = match &self.paths[..] {
+            paths if self.most.is_some() => {
+                Profile::load_some(paths, self.most.unwrap_or(MOST_SAMPLES), at)?
+            }
             [path] => Profile::load_with(path, at)
                 .map_err(anyhow::Error::from)
                 .with_context(|| format!("cannot read {}", path.display()))?,
@@ -201,6 +225,7 @@ impl Inputs {
         paths.map(|path| Self {
             paths: vec![path],
             file_names: self.file_names.clone(),
+            most: self.most,
         })
     }
 
@@ -211,6 +236,31 @@ impl Inputs {
     pub fn protect(&self, output: &Output, force: bool) -> Result<()> {
         output.protect(&self.paths, force)
     }
+}
+
+/// The profiles that are named, with all those in the folders that are named, each once.
+fn in_folders(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    let mut known = HashSet::new();
+    for path in paths {
+        let of_path = match path.is_dir() {
+            false => vec![path.clone()],
+            true => {
+                let found = folder::profiles_in(path)
+                    .with_context(|| format!("cannot look for profiles in {}", path.display()))?;
+                if found.is_empty() {
+                    bail!("there is no profile in {}", path.display());
+                }
+                found
+            }
+        };
+        let is_new = |path: &PathBuf| {
+            let found = path.metadata();
+            found.map_or(true, |found| known.insert((found.dev(), found.ino())))
+        };
+        all.extend(of_path.into_iter().filter(is_new));
+    }
+    Ok(all)
 }
 
 /// A profile, and those of the processes that its program started. One that cannot be read has none: who reads it says why.

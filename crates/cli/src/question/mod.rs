@@ -16,7 +16,7 @@ use nthbyte_report::{Selected, Selection, fold};
 
 use crate::output::say;
 use crate::progress::during;
-use by::{AWAITED_BY, Apart, TASK, TEST, THREAD};
+use by::{AWAITED_BY, Apart, HOST, TASK, TEST, THREAD};
 use inputs::Inputs;
 pub use selecting::Frames;
 
@@ -64,7 +64,7 @@ pub struct Prepared {
     pub is_of_time: bool,
 }
 
-/// Checks that samples have labels with this key, which rows or trees are to be made by. Those of threads are made.
+/// Checks that samples have labels with this key, which rows or trees are to be made by. Those of threads and hosts are made.
 ///
 /// # Errors
 /// If they have none.
@@ -73,9 +73,16 @@ pub fn check_label(profile: &mut Profile, key: &str) -> Result<()> {
     if keys.contains(&key) {
         return Ok(());
     }
-    if key == THREAD {
-        profile.label_by_thread();
-        return Ok(());
+    match key {
+        THREAD => {
+            profile.label_by_thread();
+            return Ok(());
+        }
+        HOST => {
+            profile.label_by_host();
+            return Ok(());
+        }
+        _ => {}
     }
     let of_task = [TASK, AWAITED_BY].contains(&key);
     if of_task && profile.meta.is_pypy() {

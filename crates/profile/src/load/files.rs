@@ -307,6 +307,7 @@ impl Loader {
     pub(crate) fn finish(mut self) -> Profile {
         self.profile.sum_processes();
         self.profile.set_native_fates();
+        self.profile.meta.notes.extend(self.thinning_note());
         for (process, mut damage) in self.all_damage {
             if self.files > 1 {
                 let pid = self.profile.processes[process.index()].meta.pid;

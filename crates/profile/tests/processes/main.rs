@@ -440,3 +440,65 @@ fn each_sample_has_the_tags_of_its_process() {
     check(&written(&both), &[10, 11]);
     check(&written(&written(&both)), &[10, 11]);
 }
+
+/// The weights of all samples, and of those of one worker.
+fn weights(profile: &Profile) -> (f64, f64) {
+    let of = |pid: Option<u32>| -> f64 {
+        let is = |thread: ThreadId| profile.processes[profile.process_of(thread).index()].meta.pid;
+        let ids = profile.samples.ids();
+        let ids = ids.filter(|&id| pid.is_none_or(|pid| is(profile.samples.thread(id)) == pid));
+        ids.map(|id| profile.weight(id).bytes).sum()
+    };
+    (of(None), of(Some(11)))
+}
+
+#[test]
+fn of_very_many_samples_a_part_stands_for_the_others() {
+    let folder = Folder::new();
+    let made = [FIRST, CHILD, FakeProcess { pid: 12, ..CHILD }];
+    let exact = FakeProcess {
+        pid: 13,
+        samples: 500,
+        period: 1,
+        distances: Distances::Every,
+        ..CHILD
+    };
+    let made = [made[0], made[1], exact, made[2]];
+    let made = made.map(|one| folder.make(&format!("{}.nthb", one.pid), one));
+    let whole = load_all(&made);
+    let thin = |most| Profile::load_some(&made, most, |_, _| ()).expect("profiles");
+    // The exact ones stay, also where they alone are too many.
+    for (most, part) in [(4000, 2.0), (2000, 8.0), (100, f64::INFINITY)] {
+        let thin = thin(most);
+        let count = thin.samples.len();
+        // Of a few others, a halving may leave all.
+        assert!(count <= most.max(520), "{count}");
+        let of_exact = |profile: &Profile| {
+            let ids = profile.samples.ids();
+            let is_exact = |&id: &SampleId| {
+                profile.sampling(profile.samples.shape(profile.samples.shape_id(id)).sampling).distances
+                    == Distances::Every
+            };
+            ids.filter(is_exact).count()
+        };
+        assert_eq!(of_exact(&thin), 500);
+        let (all, of_one) = weights(&thin);
+        let (true_all, true_one) = weights(&whole);
+        if part.is_finite() {
+            // Six standard deviations of a Poisson count.
+            let near = |found: f64, truth: f64, samples: f64| {
+                (found / truth - 1.0).abs() < 6.0 * (part / samples).sqrt()
+            };
+            assert!(near(all, true_all, 7000.0), "{all} for {true_all}");
+            assert!(near(of_one, true_one, 2000.0), "{of_one} for {true_one}");
+            assert!(count as f64 > 0.7 * 7000.0 / part, "{count}");
+        }
+        // What the agents counted stays.
+        assert_eq!(thin.allocated, whole.allocated);
+        let note = thin.meta.notes.iter().any(|note| note.contains("so that all fit"));
+        assert!(note, "{:?}", thin.meta.notes);
+    }
+    let all = thin(10_000);
+    assert_eq!(all_described(&all), all_described(&whole));
+    assert!(!all.meta.notes.iter().any(|note| note.contains("so that all fit")));
+}

@@ -15,7 +15,7 @@ mod work;
 
 use nthbyte_profile::event::{LabelSetId, Memory, Nanos, ThreadId};
 use nthbyte_profile::model::ProcessId;
-use nthbyte_profile::{Domain, Profile};
+use nthbyte_profile::{Domain, HOST, Profile};
 use serde::Serialize;
 
 pub use alive::Moment;
@@ -236,6 +236,9 @@ impl Selection {
         }
         let threads = self.threads(profile)?;
         let stacks = self.stacks(profile)?;
+        if self.labels.iter().any(|label| label.key == HOST) && !profile.label_keys().contains(&HOST) {
+            profile.label_by_host();
+        }
         let labels = self.label_sets(profile)?;
         let selected = self.selected(profile)?;
         let seen = before(profile);
