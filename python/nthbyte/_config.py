@@ -40,6 +40,8 @@ class Config(TypedDict):
     """The signal at which one is taken, too. The agent does not read it."""
     no_names: bool
     """Whether they leave out the keys of dictionaries."""
+    keep: dict[str, int] | None
+    """How much of the profile is kept: ``nanos``, ``bytes`` or both; None for all."""
     command: list[str]
     """The program and its arguments."""
     executable: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from nthbyte._size import AUTO, CONSTANT_PERIOD, parse_period
+from nthbyte._size import AUTO, CONSTANT_PERIOD, parse_period, parse_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,6 +81,30 @@ def parse_snapshot(text: str) -> float | str:
             ) from None
         return text
     return parse_seconds(text)
+
+
+def parse_keep(text: str) -> dict[str, int]:
+    """Returns how much of a profile is kept: a time, a size, or both with a comma between them.
+
+    Raises ValueError, with one line for the user, if ``text`` is none of that.
+    """
+    kept = {}
+    for word in text.split(","):
+        try:
+            key, value = "nanos", int(parse_seconds(word) * 1e9)
+            if word.strip()[-1:].isdigit():
+                raise ValueError
+        except ValueError:
+            try:
+                key, value = "bytes", parse_size(word.strip())
+            except ValueError:
+                key = ""
+        if not key or key in kept:
+            raise ValueError(
+                f"--keep takes a time, a size, or both, not {text!r}: write 24h, 500MB or 24h,500MB"
+            )
+        kept[key] = value
+    return kept
 
 
 # A process has so many tags at most, with so many characters in each key and value.
@@ -233,6 +257,20 @@ def _tags(value: Any) -> dict[str, str]:
     return _checked_tags(value)
 
 
+# What is kept at least: parts of it have half a second, or a tenth of a mebibyte.
+_LEAST_NANOS = 4_000_000_000
+_LEAST_BYTES = 1 << 20
+
+
+def _keep(value: Any) -> dict[str, int]:
+    if not isinstance(value, str):
+        raise ValueError(f"--keep is a time or a size, such as '24h' or '500MB', not {value!r}")
+    kept = parse_keep(value)
+    if kept.get("nanos", _LEAST_NANOS) < _LEAST_NANOS or kept.get("bytes", _LEAST_BYTES) < _LEAST_BYTES:
+        raise ValueError(f"--keep {value} is too little: take 4s and 1MiB, or more")
+    return kept
+
+
 def _huge_pages(value: Any) -> Any:
     if value not in HUGE_PAGES:
         raise ValueError(f"--huge-pages is thp, hugetlb or off, not {value!r}")
@@ -336,6 +374,13 @@ OPTIONS = (
         placeholder="TIME|NAME",
         read=parse_snapshot,
         check=_snapshot,
+    ),
+    Option(
+        "keep",
+        "keep what was recorded in the last TIME, such as 24h, or in files of so many bytes together, such as 500MB, or both "
+        "(24h,500MB): older parts are dropped, but for sums and what is still alive",
+        placeholder="TIME|SIZE",
+        check=_keep,
     ),
     Option(
         "tags",

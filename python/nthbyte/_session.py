@@ -75,6 +75,7 @@ def start(
     holders: bool | None = None,
     names: bool = True,
     snapshot: float | str | None = None,
+    keep: str | None = None,
     tags: dict[str, str] | str | None = None,
 ) -> None:
     """Starts recording the allocations of all threads of this process into the file ``output``.
@@ -101,6 +102,8 @@ def start(
     names: whether what ``holders`` records has the keys of dictionaries, which are the program's data.
     snapshot: look at who holds what every so many seconds, too; or whenever a signal comes, as ``"USR2"``.
         CPython only.
+    keep: keep what was recorded in the last ``"24h"``, or in files of ``"500MB"`` together, or both: ``"24h,500MB"``. Older
+        parts are dropped, but for sums and what is still alive.
     tags: labels of the whole process, which all its samples have, as a dict or as ``"service:web,env:prod"``; by
         default those of the environment variable NTHBYTE_TAGS.
 
@@ -113,7 +116,7 @@ def start(
     supported, or if a signal handler calls it while a session is being started or stopped.
     """
     arguments = _arguments(
-        force, every, fixed, seed, cpu, native, native_frames, huge_pages, holders, names, snapshot, tags
+        force, every, fixed, seed, cpu, native, native_frames, huge_pages, holders, names, snapshot, keep, tags
     )
     part = _begin_and_warn(output, _configure(output, arguments), force)
     if part is not None:
@@ -274,10 +277,11 @@ class Profiler:
         holders: bool | None = None,
         names: bool = True,
         snapshot: float | str | None = None,
+        keep: str | None = None,
         tags: dict[str, str] | str | None = None,
     ):
         arguments = _arguments(
-            force, every, fixed, seed, cpu, native, native_frames, huge_pages, holders, names, snapshot, tags
+            force, every, fixed, seed, cpu, native, native_frames, huge_pages, holders, names, snapshot, keep, tags
         )
         self._output = output
         self._config = _configure(output, arguments)
@@ -320,6 +324,7 @@ def _arguments(
     holders: bool | None,
     names: bool,
     snapshot: float | str | None,
+    keep: str | None,
     tags: dict[str, str] | str | None,
 ) -> dict[str, Any]:
     """Returns the arguments of ``start`` and ``Profiler`` by name."""
@@ -335,6 +340,7 @@ def _arguments(
         "holders": holders,
         "names": names,
         "snapshot": snapshot,
+        "keep": keep,
         "tags": tags,
     }
 
@@ -397,6 +403,7 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
         "no_names": not checked["names"],
         "snapshot_every": every if isinstance(every := checked["snapshot"], float) else None,
         "snapshot_signal": signal if isinstance(signal := checked["snapshot"], int) else None,
+        "keep": checked["keep"],
         "command": kept_command(sys.argv if command is None else command),
         "executable": as_text(sys.executable or ""),
         "interpreter": interpreter(),

@@ -171,6 +171,11 @@ def test_options_of_other_interpreters_are_refused(monkeypatch: pytest.MonkeyPat
         {"snapshot": "SOON"},
         {"snapshot": "KILL"},
         {"snapshot": True},
+        {"keep": "3s"},
+        {"keep": "1000"},
+        {"keep": "24h,1h"},
+        {"keep": "soon"},
+        {"keep": 24},
     ],
 )
 def test_wrong_values(wrong: dict[str, object]) -> None:
@@ -228,6 +233,7 @@ def test_true_means_the_usual_number() -> None:
         {"every": "auto", "seed": 3},
         {"snapshot": "SOON"},
         {"snapshot": 60, "holders": False},
+        {"keep": "1s"},
     ],
     ids=str,
 )
@@ -239,3 +245,19 @@ def test_errors_of_a_call_name_its_arguments(given: dict[str, Any], tmp_path: Pa
         assert "--" not in message
         assert all(name in message for name in given)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("24h", {"nanos": 86_400 * 10**9}),
+        ("500MB", {"bytes": 500 << 20}),
+        ("90min, 2GiB", {"nanos": 5_400 * 10**9, "bytes": 2 << 30}),
+        ("2097152", {"bytes": 2 << 20}),
+        # A minute, and a mebibyte.
+        ("1m,1M", {"nanos": 60 * 10**9, "bytes": 1 << 20}),
+    ],
+)
+def test_what_is_kept_is_a_time_or_a_size(text: str, kept: dict[str, int]) -> None:
+    given: dict[str, object] = {option.name: option.default for option in ARGUMENTS}
+    assert _options.check({**given, "keep": text})["keep"] == kept

@@ -267,7 +267,8 @@ pub fn encode_arenas(runs: &[ArenaRun]) -> Vec<u8> {
 }
 
 /// The inverse of [`encode_arenas`]; `None` if the bytes are not valid.
-pub(crate) fn parse_arenas(mut bytes: &[u8]) -> Option<Vec<ArenaRun>> {
+#[must_use]
+pub fn parse_arenas(mut bytes: &[u8]) -> Option<Vec<ArenaRun>> {
     let mut runs = Vec::new();
     let (mut next, mut arena) = (0_u32, 0_i64);
     while !bytes.is_empty() {

@@ -247,9 +247,18 @@ pub fn runs(paths: &[PathBuf]) -> Result<Vec<Vec<PathBuf>>, FamilyError> {
         }
         at
     };
+    // Parts of one session are one run.
+    let mut parts = HashMap::new();
     let mut runs: Vec<(usize, Vec<PathBuf>)> = Vec::new();
     for (at, path) in paths.iter().enumerate() {
         let first = first(at);
+        let of = &metas[first];
+        let first = match of.segment {
+            Some(_) => *parts
+                .entry((of.run, of.pid, of.started_unix_nanos))
+                .or_insert(first),
+            None => first,
+        };
         match runs.iter_mut().find(|(known, _)| *known == first) {
             Some((_, run)) => run.push(path.clone()),
             None => runs.push((first, vec![path.clone()])),
@@ -300,7 +309,10 @@ impl Profile {
         for path in paths {
             files.push((describe(path)?, path));
         }
-        files.sort_by_key(|(meta, path)| (meta.started_unix_nanos, meta.pid, *path));
+        let part = |meta: &Meta| meta.segment.map(|segment| segment.number);
+        files.sort_by_key(|(meta, path)| {
+            (meta.started_unix_nanos, meta.pid, part(meta), *path)
+        });
         let began = files[0].0.started_unix_nanos;
         let sizes = paths.iter().filter_map(|path| path.metadata().ok());
         let total = sizes.map(|found| found.len()).sum();

@@ -9,7 +9,7 @@ use crate::format::MAGIC;
 /// So many folders deep are looked into.
 const DEEPEST: usize = 16;
 
-/// All profiles in a folder and in the folders below it, in the order of their names. What is no profile is left out, and so are links to folders
+/// All profiles in a folder and in the folders below it, in the order of their names. What is no profile is left out, and so are hidden files and folders, links to folders,
 /// and what this user cannot read below the folder.
 ///
 /// # Errors
@@ -27,6 +27,10 @@ fn look(folder: &Path, deeper: usize, found: &mut Vec<PathBuf>) -> io::Result<()
         let (path, Ok(kind)) = (entry.path(), entry.file_type()) else {
             continue;
         };
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            // Of a program that has not finished it.
+            continue;
+        }
         if kind.is_dir() && deeper > 0 {
             // It may be another user's, or gone by now.
             let _ = look(&path, deeper - 1, found);
@@ -58,6 +62,7 @@ mod tests {
             std::fs::write(at(name), MAGIC).unwrap();
         }
         std::fs::write(at("page.html"), "<p>").unwrap();
+        std::fs::write(at("b/.hidden"), MAGIC).unwrap();
         std::fs::write(at("empty.nthb"), "").unwrap();
         // A circle, a link to nothing, and a link to a profile elsewhere.
         std::os::unix::fs::symlink(folder.path(), at("b/c/up")).unwrap();

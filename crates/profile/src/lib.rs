@@ -35,6 +35,7 @@ pub mod pressure;
 mod processes;
 mod reader;
 mod samples;
+pub mod segment;
 mod select;
 mod sources;
 #[cfg(any(test, feature = "synthetic"))]

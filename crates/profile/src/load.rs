@@ -11,6 +11,7 @@ mod forget;
 mod joined;
 mod lost;
 mod numbers;
+mod parts;
 mod thin;
 
 use std::collections::HashMap;
@@ -36,6 +37,7 @@ use code::LoadedCode;
 use files::Session;
 use lost::Losses;
 use numbers::{Interner, Numbers};
+use parts::Parts;
 use thin::Thinning;
 
 /// A site of a block that has no sample yet.
@@ -111,6 +113,8 @@ pub(crate) struct Loader {
     sample_runs: Vec<(u32, u32)>,
     /// The number of the next allocation in the file.
     next_sample: u32,
+    /// What continues the session of the file before.
+    parts: Parts,
     /// What is known of samples that were lost.
     losses: Losses,
     thinning: Thinning,
@@ -149,6 +153,7 @@ impl Default for Loader {
             unknown_thread: None,
             sample_runs: vec![(0, 0)],
             next_sample: 0,
+            parts: Parts::default(),
             losses: Losses::default(),
             thinning: Thinning::default(),
             block_sites: Vec::new(),
@@ -197,6 +202,7 @@ impl Loader {
             self.thread_numbers.skip_to(firsts.thread);
             self.label_set_numbers.skip_to(firsts.label_set);
             self.next_sample = firsts.sample;
+            self.parts.skip_to(firsts.sample);
             let here = self.profile.samples.len() as u32;
             self.sample_runs.push((firsts.sample, here));
             // A collection may have been lost too: no sample is known to be young.
@@ -239,6 +245,10 @@ impl Loader {
                 self.type_numbers.define(number);
             }
             Event::Thread(thread) => {
+                if let Some(known) = self.thread_of_session(&thread) {
+                    self.thread_numbers.define(known.0);
+                    return;
+                }
                 let names = ThreadNames {
                     os_id: thread.os_id,
                     name: thread.name.to_owned(),
@@ -427,6 +437,9 @@ impl Loader {
     #[inline]
     fn allocation(&mut self, allocation: &Allocation, site: usize) {
         let time = self.saw(allocation.time);
+        if self.parts.is_carrying() && self.is_known_carried() {
+            return;
+        }
         self.next_sample = self.next_sample.saturating_add(1);
         let Some(sampling) = self.sources.sampling(allocation.source, Unit::Bytes) else {
             return self.leave_out();
@@ -478,6 +491,9 @@ impl Loader {
     /// The place of a sample in the tables; `None` if it was lost.
     #[inline]
     fn sample(&self, sample: SampleId) -> Option<SampleId> {
+        if let Some(&here) = self.parts.carried.get(sample.index()) {
+            return here;
+        }
         let runs = &self.sample_runs;
         let run = runs.partition_point(|&(first, _)| first <= sample.0);
         let run = run.checked_sub(1)?;

@@ -6,6 +6,7 @@ pub use nthbyte_sampling::Distances;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::event::SourceDefinition;
+use crate::segment::Segment;
 
 /// Defines an enum whose variants have names in the file. Lists of names are open: [`Source`] keeps
 /// names as text, and a name of a later version is `None` here.
@@ -268,6 +269,9 @@ pub struct Meta {
     /// Seed of the distances.
     #[serde(default)]
     pub seed: u64,
+    /// Which part of the session the file has, if it is one of several: `nthbyte run --keep`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segment: Option<Segment>,
     /// Remarks for the reader of the profile, one sentence each ("hugetlb: the pool was empty, …").
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

@@ -16,6 +16,7 @@ use crate::holders::Snapshot;
 use crate::meta::Meta;
 use crate::missing::Missing;
 use crate::pressure::Pressure;
+use crate::segment::Sums;
 use crate::varint::{put, take};
 
 /// Kinds of events about processes. The first two and `LOST` are in merged files only.
@@ -113,6 +114,12 @@ pub struct Process {
     /// Who held what was alive, at some moments.
     #[serde(skip)]
     pub snapshots: Vec<Snapshot>,
+    /// What was allocated in parts of the session whose samples were dropped, in the session's time.
+    #[serde(skip)]
+    pub sums: Vec<Sums>,
+    /// Since when there are samples, if earlier ones were dropped. What was alive then has samples, too.
+    #[serde(skip)]
+    pub kept_since: Option<Nanos>,
 }
 
 #[expect(
@@ -157,6 +164,8 @@ impl Process {
             pressure: Vec::new(),
             compilations: Vec::new(),
             snapshots: Vec::new(),
+            sums: Vec::new(),
+            kept_since: None,
         }
     }
 

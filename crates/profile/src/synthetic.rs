@@ -183,6 +183,7 @@ impl Synthetic {
             pid: 4242,
             parent_pid: None,
             memory_before: None,
+            segment: None,
             tags: Default::default(),
             host: None,
             run: None,

@@ -76,6 +76,9 @@ pub struct Config {
     /// The number of the run: see [`Meta::run`].
     #[serde(default)]
     pub run: Option<u64>,
+    /// How much of the profile is kept: all of it without this.
+    #[serde(default)]
+    pub keep: Option<Keep>,
     /// Whether snapshots of who holds what are taken. Only the CPython agent reads it.
     #[serde(default)]
     pub holders: SnapshotMode,
@@ -91,6 +94,21 @@ pub struct Config {
     /// Settings that only the PyPy agent uses.
     #[serde(default)]
     pub pypy: serde_json::Value,
+}
+
+/// How much of a profile is kept, while the session goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keep {
+    /// Nanoseconds of time.
+    #[serde(default)]
+    pub nanos: Option<u64>,
+    /// Bytes of all files.
+    #[serde(default)]
+    pub bytes: Option<u64>,
+    /// The time after which a new file begins; it follows from the others if absent.
+    #[serde(default)]
+    pub part_nanos: Option<u64>,
 }
 
 /// A duration in seconds.
@@ -180,6 +198,7 @@ impl Config {
             parent_pid: self.parent_pid,
             run: self.run,
             memory_before: self.memory_before,
+            segment: None,
             tags: self.tags.clone(),
             host: host_name(),
             started_unix_nanos: unix_nanos(),

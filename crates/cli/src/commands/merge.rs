@@ -93,8 +93,14 @@ impl Arguments {
         let inputs = self.profiles.or_alone().find()?;
         let output = Output::Profile(self.output);
         inputs.protect(&output, self.force)?;
-        let [path] = inputs.paths() else {
-            bail!("--checkpoint is for a part of one profile");
+        let path = match inputs.paths() {
+            [path] => path,
+            // Parts of one session: no checkpoint leads from one to the next.
+            several => {
+                let mut profile = Profile::load_all(several, |_, _| ())?;
+                profile.keep_part(since, until);
+                return write(&profile, &output);
+            }
         };
         let known = fs::read(checkpoint).unwrap_or_default();
         let Ending {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use nthbyte_profile::{Profile, family, folder};
+use nthbyte_profile::{Profile, family, folder, segment};
 
 use super::selecting::is_size;
 use crate::output::{Output, say};
@@ -101,7 +101,7 @@ impl Profiles {
             paths => paths.to_vec(),
         };
         Ok(Inputs {
-            paths,
+            paths: with_earlier(&paths),
             file_names: self.file_names.clone(),
             most: None,
         })
@@ -147,8 +147,8 @@ pub fn runs(paths: &[PathBuf], all: bool, alone: bool) -> Result<Vec<Inputs>> {
         runs
     };
     let most = (runs.len() > MANY).then(|| MOST_SAMPLES / runs.len());
-    let inputs = |paths| Inputs {
-        paths,
+    let inputs = |paths: Vec<PathBuf>| Inputs {
+        paths: with_earlier(&paths),
         file_names: Vec::new(),
         most,
     };
@@ -236,6 +236,17 @@ impl Inputs {
     pub fn protect(&self, output: &Output, force: bool) -> Result<()> {
         output.protect(&self.paths, force)
     }
+}
+
+/// The profiles with the files of earlier parts of their sessions, each once.
+fn with_earlier(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let mut all = paths.to_vec();
+    let named: HashSet<PathBuf> = paths.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    for path in paths {
+        let earlier = segment::earlier(path).into_iter();
+        all.extend(earlier.filter(|path| path.canonicalize().is_ok_and(|path| !named.contains(&path))));
+    }
+    all
 }
 
 /// The profiles that are named, with all those in the folders that are named, each once.

@@ -141,6 +141,7 @@ fn config(options: &Options) -> Config {
         interpreter: String::new(),
         parent_pid: None,
         memory_before: None,
+        keep: None,
         tags: Default::default(),
         line_at_signal: None,
         run: None,

@@ -13,6 +13,7 @@ use crate::missing::{MISSING, Missing};
 use crate::model::{Damage, Profile};
 use crate::pressure::{PRESSURE, Pressure};
 use crate::processes::{self, Process, ProcessId, extension};
+use crate::segment::{CARRIED, SUMS};
 use crate::varint::take;
 
 /// The longest text that says what ended a process, in bytes.
@@ -50,12 +51,15 @@ impl Loader {
     pub(crate) fn begin(&mut self, meta: &Meta, start: Nanos) {
         let here = self.profile.samples.len() as u32;
         self.start = start;
-        self.first_process = self.profile.processes.len();
-        self.process = ProcessId(self.first_process as u32);
-        self.profile
-            .processes
-            .push(Process::new(meta.clone(), start));
         self.files += 1;
+        let continued = self.begin_part(meta);
+        if !continued {
+            self.first_process = self.profile.processes.len();
+            self.process = ProcessId(self.first_process as u32);
+            self.profile
+                .processes
+                .push(Process::new(meta.clone(), start));
+        }
         self.sources.begin(&mut self.profile, &meta.sources);
         self.codes.clear();
         self.code_numbers = Numbers::starting_at(0);
@@ -63,18 +67,24 @@ impl Loader {
         self.type_numbers = Numbers::starting_at(1);
         self.thread_numbers = Numbers::starting_at(0);
         self.label_set_numbers = Numbers::starting_at(1);
-        self.tags = LabelSetId::NONE;
-        for (key, value) in meta.tags() {
-            self.tags = self.profile.push_label(self.tags, key, value);
+        if !continued {
+            self.tags = LabelSetId::NONE;
+            for (key, value) in meta.tags() {
+                self.tags = self.profile.push_label(self.tags, key, value);
+            }
+            self.unknown_thread = None;
         }
-        self.unknown_thread = None;
         self.sample_runs = vec![(0, here)];
         self.next_sample = 0;
         self.losses = Losses::starting_at(here);
         // Without a collector, no block is young.
         self.youth = if meta.has_collector() { here } else { u32::MAX };
-        self.last_time = start;
-        self.session = Session::default();
+        if continued {
+            self.continue_session();
+        } else {
+            self.last_time = start;
+            self.session = Session::default();
+        }
     }
 
     pub(super) fn extension(&mut self, extension: &Extension<'_>) {
@@ -92,6 +102,8 @@ impl Loader {
             PRESSURE => self.pressure(extension.bytes),
             COMPILATION => self.compilation(extension.bytes),
             HOLDERS => self.snapshot(extension.bytes),
+            CARRIED => self.carried(extension.bytes),
+            SUMS => self.sums(extension.bytes),
             extension::LOST => self.lost_from_here(extension.bytes),
             _ => None,
         };
@@ -276,6 +288,7 @@ impl Loader {
 
     /// Called at the end of a file.
     pub(crate) fn end(&mut self, mut damage: Vec<Damage>) {
+        self.end_part();
         let session = std::mem::take(&mut self.session);
         let process = &mut self.profile.processes[self.first_process];
         process.meta.notes.extend(self.sources.notes());
@@ -305,6 +318,10 @@ impl Loader {
 
     /// The profile of all files that were read; at least one was read.
     pub(crate) fn finish(mut self) -> Profile {
+        for process in &mut self.profile.processes {
+            // Whoever writes it into one file has all that is left.
+            process.meta.segment = None;
+        }
         self.profile.sum_processes();
         self.profile.set_native_fates();
         self.profile.meta.notes.extend(self.thinning_note());

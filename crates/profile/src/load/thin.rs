@@ -73,6 +73,7 @@ impl Loader {
             kept.push(is_kept);
             is_kept
         });
+        self.parts.renumber(&kept);
         self.profile.samples.number_anew();
         self.profile.keep_numbers(&kept);
     }

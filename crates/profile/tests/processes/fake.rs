@@ -61,6 +61,7 @@ impl FakeProcess {
             pid: self.pid,
             parent_pid: self.parent,
             memory_before: None,
+            segment: None,
             tags: [("worker".to_owned(), self.pid.to_string())].into(),
             host: None,
             run: None,

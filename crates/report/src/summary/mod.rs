@@ -1,5 +1,6 @@
 //! The summary: allocated bytes and time by function, line, file or type.
 
+mod dropped;
 mod labels;
 mod processes;
 mod render;
@@ -8,6 +9,7 @@ mod tables;
 mod time;
 
 pub use nthbyte_profile::NO_LABEL;
+pub use dropped::Dropped;
 pub use processes::ProcessSummary;
 pub use rows::{RowBytes, Sort, SummaryRow};
 pub use time::{RowTime, TimeSummary, Unit};
@@ -163,6 +165,9 @@ pub struct Summary {
     /// summary fills it in: it is found in the whole profile.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub killed: Vec<String>,
+    /// What was allocated in parts of the recording whose samples were dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<Dropped>,
     /// The agent's remarks.
     pub notes: Vec<String>,
     /// The parts of the file that could not be read.
@@ -362,6 +367,7 @@ impl Summary {
             collections: collections(profile),
             complete: profile.complete,
             killed: Vec::new(),
+            dropped: Dropped::of(profile),
             notes: profile
                 .before()
                 .into_iter()

@@ -366,6 +366,9 @@ impl Summary {
             let what = text::fit(&damage.what, 300, Cut::End);
             lines.push(format!("! damage at byte {}: {what}", damage.offset));
         }
+        if let Some(dropped) = &self.dropped {
+            lines.push(format!("note: {}", dropped.describe()));
+        }
         for note in &self.notes {
             lines.push(format!("note: {}", text::fit(note, 500, Cut::End)));
         }

@@ -78,6 +78,8 @@ pub(crate) struct Composer {
     earlier: Option<Vec<Range<usize>>>,
     /// The counts of the session's start, until they are recorded.
     first: Option<Composition>,
+    /// The same, once they are.
+    begun: Option<Composition>,
     asker: Asker,
     budget: Budget,
     /// The same, for new peaks.
@@ -100,6 +102,7 @@ impl Default for Composer {
         Self {
             earlier: None,
             first: None,
+            begun: None,
             asker: Asker::default(),
             budget: Budget::new(TO_BEGIN_WITH, SHARE),
             of_peaks: Budget::new(OF_PEAKS_TO_BEGIN_WITH, SHARE_OF_PEAKS),
@@ -128,9 +131,17 @@ impl Composer {
         self.first = Some(first);
     }
 
-    /// What was counted when the session began, once.
+    /// What was counted when the session began, once in each file.
     pub(crate) fn take_first(&mut self) -> Option<Composition> {
-        self.first.take()
+        self.first.take().inspect(|first| self.begun = Some(first.clone()))
+    }
+
+    /// A new file has begun, which has no composition yet: the next one is soon, and whole.
+    pub(crate) fn begin_file(&mut self) {
+        self.first = self.first.take().or_else(|| self.begun.clone());
+        self.made = None;
+        self.thorough = None;
+        self.largest = 0;
     }
 
     /// The composition to record now, if one is due. `resident` is the resident set size, and `is_new` whether it has just

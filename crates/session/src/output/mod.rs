@@ -83,6 +83,11 @@ impl Output {
         &self.path
     }
 
+    /// The file has another name from now on.
+    pub(crate) fn has_moved(&mut self, path: &Path) {
+        path.clone_into(&mut self.path);
+    }
+
     /// Gives the calling thread a table of descriptors of its own, with only this file. Only the writer thread calls it.
     /// Returns the descriptor that stays in the program's table, for when the thread has ended; `None` where threads
     /// cannot have tables of their own.

@@ -16,7 +16,7 @@ use nthbyte_profile::{Distances, MAGIC, Meta};
 
 use super::interner::{Interner, Kept, KnownThread, Naming, OTHER};
 use crate::clock::Clock;
-use crate::config::{Config, child_meta, child_path};
+use crate::config::{Config, Keep, child_meta, child_path};
 use crate::fork_state::ToDo;
 use crate::outcome::{Counted, SessionOutcome};
 use crate::pace::{Kind, Pace, Periods, Timed};
@@ -41,6 +41,8 @@ pub(crate) struct Recorder {
     clock: Clock,
     meta: Box<Meta>,
     path: PathBuf,
+    /// How much is kept of the profile, and of those of forked children.
+    keep: Option<Keep>,
     ring: Ring,
     writer: Writer,
     pub(crate) interner: Interner,
@@ -82,7 +84,9 @@ impl Recorder {
         )?;
         let path = config.output.clone();
         let pace = Pace::new(config.auto, meta.period());
-        Ok(Self::new(slot, clock, meta, path, ring, writer, pace))
+        let mut recorder = Self::new(slot, clock, meta, path, ring, writer, pace);
+        recorder.keep = config.keep;
+        Ok(recorder)
     }
 
     fn new(
@@ -103,6 +107,7 @@ impl Recorder {
             native_sources: Kind::native_sources(&meta),
             meta: Box::new(meta),
             path,
+            keep: None,
             ring,
             writer,
             interner: Interner::begin(),
@@ -121,14 +126,23 @@ impl Recorder {
         let (ring, far_end) = Ring::new(&meta, self.pace.is_auto());
         let clock = Clock::start();
         let path = child_path(&self.path, &self.meta, meta.pid);
-        let drain = Drain::later(self.slot.keeper(), far_end, clock, path.clone(), &meta);
+        let drain = Drain::later(
+            self.slot.keeper(),
+            far_end,
+            clock,
+            path.clone(),
+            &meta,
+            self.keep,
+        );
         let writer = self.writer.of_child(Box::new(drain));
         let pace = self.pace.of_child();
         if pace.is_auto() {
             // Others may have been in force, for a trial.
             self.slot.keeper().set_native_period(pace.native_period());
         }
-        Self::new(self.slot, clock, meta, path, ring, writer, pace)
+        let mut child = Self::new(self.slot, clock, meta, path, ring, writer, pace);
+        child.keep = self.keep;
+        child
     }
 
     /// Handles a fork, removes keys that may belong to other objects now, and starts the writer thread again if needed.

@@ -159,7 +159,22 @@ impl Bulky {
         })
     }
 
-    fn event(&self) -> Event<'_> {
+    /// A copy of a definition of a type or a thread that owns its text. `None` when there is no memory for it.
+    pub(crate) fn copy(event: &Event<'_>) -> Option<Self> {
+        Some(match event {
+            Event::Type(of) => Self::Type {
+                name: text(of.name)?,
+                native: text(of.native)?,
+            },
+            Event::Thread(of) => Self::Thread {
+                os_id: of.os_id,
+                name: text(of.name)?,
+            },
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn event(&self) -> Event<'_> {
         match self {
             Self::Code {
                 name,

@@ -2,6 +2,7 @@
 
 mod fork_state;
 mod forks;
+mod keep;
 mod last_line;
 mod libraries;
 mod memory;

@@ -16,11 +16,12 @@ use rtrb::Consumer;
 
 use super::arenas::Arenas;
 use super::file::{Sink, create, describe};
+use super::keep::{Kept, first_meta};
 use super::pending::{Pending, with_periods};
 use super::progress::{LastWords, Progress};
 use crate::clock::Clock;
 use crate::composition::{ActivityMeter, Composer, ResidentSet};
-use crate::config::Config;
+use crate::config::{Config, Keep};
 use crate::keeper::Keeper;
 use crate::missing;
 use crate::outcome::SessionOutcome;
@@ -57,6 +58,9 @@ pub(crate) struct Drain {
     clock: Clock,
     sink: Sink,
     path: PathBuf,
+    /// With `--keep`, how much is kept, and what divides the file.
+    keep: Option<Keep>,
+    kept: Option<Box<Kept>>,
     /// Whether the writer thread has the drain. It then takes the file along, when there is one.
     is_on_thread: bool,
     /// The file's descriptor in the program's table, while the thread has taken the file along.
@@ -111,9 +115,10 @@ impl Drain {
         } else {
             Output::create
         };
-        let sink = Sink::Open(Box::new(create(path, meta, open)?));
+        let sink = Sink::Open(Box::new(create(path, &first_meta(meta, config.keep), open)?));
         due::set_interval(config.snapshot_every);
-        let mut drain = Self::new(keeper, ring, clock, path.clone(), sink, meta);
+        let mut drain = Self::new(keeper, ring, clock, path.clone(), sink, meta, config.keep);
+        drain.begin_kept(meta);
         drain.composer.begin(clock.now(), false);
         Ok(drain)
     }
@@ -125,9 +130,16 @@ impl Drain {
         clock: Clock,
         path: PathBuf,
         meta: &Meta,
+        keep: Option<Keep>,
     ) -> Self {
         let sink = Sink::Later(Box::new(meta.clone()));
-        Self::new(keeper, ring, clock, path, sink, meta)
+        Self::new(keeper, ring, clock, path, sink, meta, keep)
+    }
+
+    /// The file is there.
+    fn begin_kept(&mut self, meta: &Meta) {
+        let keep = self.keep;
+        self.kept = keep.map(|keep| Box::new(Kept::new(keep, &self.path, meta)));
     }
 
     fn new(
@@ -137,6 +149,7 @@ impl Drain {
         path: PathBuf,
         sink: Sink,
         meta: &Meta,
+        keep: Option<Keep>,
     ) -> Self {
         Self {
             keeper,
@@ -144,6 +157,8 @@ impl Drain {
             clock,
             sink,
             path,
+            keep,
+            kept: None,
             is_on_thread: false,
             left_behind: None,
             pending: Pending::default(),
@@ -239,10 +254,51 @@ impl Drain {
         if is_due {
             self.write_all(progress, interval / 2);
         }
+        self.divide(progress);
         if let Sink::Open(writer) = &self.sink {
-            progress.spent.set_file(writer.bytes_written());
+            let kept = self.kept.as_ref();
+            let bytes = kept.map_or_else(|| writer.bytes_written(), |kept| kept.bytes(writer));
+            progress.spent.set_file(bytes);
         }
         writes
+    }
+
+    /// Begins the next file of several, if that is due.
+    fn divide(&mut self, progress: &Progress) {
+        let now = self.clock.now();
+        let is_due = match (&self.kept, &self.sink) {
+            (Some(kept), Sink::Open(writer)) => self.is_on_thread && kept.is_due(now, writer),
+            _ => false,
+        };
+        if !is_due {
+            return;
+        }
+        self.flush(progress);
+        let nothing = Sink::Failed(String::new());
+        let (kept, writer) = match (&mut self.kept, std::mem::replace(&mut self.sink, nothing)) {
+            (Some(kept), Sink::Open(writer)) => (kept, writer),
+            (_, sink) => {
+                self.sink = sink;
+                return;
+            }
+        };
+        match kept.divide(*writer, &self.path, now) {
+            Ok((writer, is_new)) => {
+                self.sink = Sink::Open(Box::new(writer));
+                if is_new {
+                    // What the new file does not say yet.
+                    self.missing = Missing::default();
+                    self.composer.begin_file();
+                    self.ended_block();
+                }
+                // The pending samples are not in it.
+                self.pending.overwritten();
+            }
+            Err(error) => {
+                progress.set_dead();
+                self.sink = Sink::Failed(describe(&self.path, &error));
+            }
+        }
     }
 
     /// Records the resident set size, if the file exists: in the child of a fork it alone is no reason for a file.
@@ -422,7 +478,20 @@ impl Drain {
         if let Sink::Open(writer) = &mut self.sink
             && let Some(samples) = self.pending.take_changed(Nanos(since))
         {
-            let blocks = writer.provisional(with_periods(samples, &self.periods))?;
+            let events = with_periods(samples, &self.periods);
+            let blocks = match &mut self.kept {
+                None => writer.provisional(events)?,
+                Some(kept) => {
+                    let translate = |event| match event {
+                        Event::Allocation(one) => {
+                            kept.translated(&one, writer).map(Event::Allocation)
+                        }
+                        event => Ok(event),
+                    };
+                    let events = events.map(translate).collect::<io::Result<Vec<_>>>()?;
+                    writer.provisional(events)?
+                }
+            };
             writer.get_mut().write_provisional(&blocks)?;
         }
         Ok(())
@@ -523,9 +592,12 @@ impl Drain {
     fn write(&mut self, event: &Event<'_>, progress: &Progress) {
         progress.go_on();
         if let Sink::Later(meta) = &self.sink {
-            self.sink = match create(&self.path, meta, Output::create_new) {
+            let meta = meta.clone();
+            let first = first_meta(&meta, self.keep);
+            self.sink = match create(&self.path, &first, Output::create_new) {
                 Ok(writer) => {
                     self.path = writer.get_ref().path().to_owned();
+                    self.begin_kept(&meta);
                     Sink::Open(Box::new(writer))
                 }
                 Err(error) => {
@@ -544,7 +616,11 @@ impl Drain {
                     _ => {}
                 }
                 let before = writer.bytes_written();
-                match writer.write(event) {
+                let written = match &mut self.kept {
+                    None => writer.write(event),
+                    Some(kept) => kept.write(event, writer),
+                };
+                match written {
                     Ok(()) if writer.bytes_written() > before => self.ended_block(),
                     Ok(()) => {}
                     Err(error) => self.fail(&error, progress),

@@ -6,6 +6,7 @@
 //! drain     converts records into blocks of the file
 //! progress  how far it has come
 //! arenas    the arenas of samples, until they are written
+//! keep      a profile in several files, of which old ones are dropped
 //! pending   samples that are published provisionally at the end of the file
 //! ```
 //!
@@ -17,6 +18,7 @@ mod arenas;
 mod drain;
 mod file;
 mod handle;
+mod keep;
 mod pending;
 mod progress;
 mod thread;
