@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-_VARINT, _BYTES = 0, 2
+_VARINT, _FIXED, _BYTES = 0, 1, 2
 
 
 def fields(message: bytes) -> defaultdict[int, list[Any]]:
@@ -19,6 +19,10 @@ def fields(message: bytes) -> defaultdict[int, list[Any]]:
         tag, at = _varint(message, at)
         kind = tag & 7
         value: Any
+        if kind == _FIXED:
+            found[tag >> 3].append(int.from_bytes(message[at : at + 8], "little"))
+            at += 8
+            continue
         value, at = _varint(message, at)
         if kind == _BYTES:
             end = at + value

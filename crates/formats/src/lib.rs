@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`firefox`] | processed profile of the Firefox Profiler | written |
 //! | [`pprof`] | `profile.proto` of Google's pprof | written |
+//! | [`otlp`] | OTLP profiles, for an OpenTelemetry Collector | written, in windows |
 //! | [`speedscope`] | speedscope's own JSON | written |
 //! | [`collapsed`] | collapsed stacks, one per line, for flame graph tools | written |
 //! | [`vmprof`] | VMProf's binary profile | read, into a `.nthb` file |
@@ -24,11 +25,15 @@ mod leaves;
 mod meter;
 mod names;
 mod objects;
+pub mod otlp;
 pub mod pprof;
 mod rounding;
 pub mod speedscope;
 mod timeline;
 pub mod vmprof;
+mod window;
+
+pub use window::Window;
 
 /// Called repeatedly with the progress of a conversion: the steps done, and the steps in total.
 ///

@@ -310,9 +310,7 @@ impl Profile {
             files.push((describe(path)?, path));
         }
         let part = |meta: &Meta| meta.segment.map(|segment| segment.number);
-        files.sort_by_key(|(meta, path)| {
-            (meta.started_unix_nanos, meta.pid, part(meta), *path)
-        });
+        files.sort_by_key(|(meta, path)| (meta.started_unix_nanos, meta.pid, part(meta), *path));
         let began = files[0].0.started_unix_nanos;
         let sizes = paths.iter().filter_map(|path| path.metadata().ok());
         let total = sizes.map(|found| found.len()).sum();

@@ -32,21 +32,40 @@ pub struct Segment {
     pub since_nanos: u64,
 }
 
-/// Which samples of the session the first samples of a file are: those that were alive when it began.
+/// So many samples an event [`CARRIED`] has at most: an event has a mebibyte at most.
+const MOST_CARRIED: usize = 128 << 10;
+
+/// Which samples of the session the first samples of a file are: those that were alive when it began. Very many are in several events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     /// The number, in the session, of the first sample that is not carried. They have no gaps from there on.
     pub next: u32,
+    /// How many events with further ones follow.
+    pub more: u32,
     /// The numbers of the carried ones, in the session.
     pub samples: Vec<u32>,
 }
 
 impl Carried {
+    /// All of them, in as many events as are needed; one at least.
+    pub fn events(next: u32, samples: &[u32]) -> impl Iterator<Item = Self> {
+        let count = samples.len().div_ceil(MOST_CARRIED).max(1);
+        (0..count).map(move |at| {
+            let first = at * MOST_CARRIED;
+            Self {
+                next,
+                more: (count - 1 - at) as u32,
+                samples: samples[first..samples.len().min(first + MOST_CARRIED)].to_vec(),
+            }
+        })
+    }
+
     /// The content of an event [`CARRIED`].
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         put(&mut bytes, self.next.into());
+        put(&mut bytes, self.more.into());
         put(&mut bytes, self.samples.len() as u64);
         let mut last = 0;
         for &sample in &self.samples {
@@ -59,6 +78,7 @@ impl Carried {
     /// The inverse of [`encode`](Self::encode); `None` if the bytes are not valid.
     pub(crate) fn parse(mut bytes: &[u8]) -> Option<Self> {
         let next = u32::try_from(take(&mut bytes)?).ok()?;
+        let more = u32::try_from(take(&mut bytes)?).ok()?;
         let count = usize::try_from(take(&mut bytes)?).ok()?;
         // A byte for each at least.
         let mut samples = Vec::with_capacity(count.min(bytes.len()));
@@ -69,7 +89,11 @@ impl Carried {
             last = last.checked_add(more).filter(|_| more > 0 || is_first)?;
             samples.push(last);
         }
-        (last < next || samples.is_empty()).then_some(Self { next, samples })
+        (last < next || samples.is_empty()).then_some(Self {
+            next,
+            more,
+            samples,
+        })
     }
 }
 
@@ -171,7 +195,10 @@ impl Sums {
 }
 
 fn put_text(to: &mut Vec<u8>, text: &str) {
-    let text = &text[..text.floor_char_boundary(LONGEST)];
+    let end = (0..=text.len().min(LONGEST))
+        .rev()
+        .find(|&at| text.is_char_boundary(at));
+    let text = &text[..end.unwrap_or(0)];
     put(to, text.len() as u64);
     to.extend_from_slice(text.as_bytes());
 }
@@ -221,6 +248,7 @@ mod tests {
     fn what_is_written_is_read_and_nothing_else() {
         let carried = Carried {
             next: 9,
+            more: 0,
             samples: vec![0, 3, 8],
         };
         let sum = |bytes| Sum {
@@ -246,13 +274,30 @@ mod tests {
         }
         let bad = |next, samples: &[u32]| {
             let samples = samples.to_vec();
-            Carried::parse(&Carried { next, samples }.encode())
+            let more = 0;
+            Carried::parse(
+                &Carried {
+                    next,
+                    more,
+                    samples,
+                }
+                .encode(),
+            )
         };
         // Not in order, twice, and not before the next one.
         assert_eq!(bad(9, &[3, 2]), None);
         assert_eq!(bad(9, &[3, 3]), None);
         assert_eq!(bad(8, &[8]), None);
         // A small event that says that it has many.
-        assert_eq!(Carried::parse(&[9, 0xff, 0xff, 0xff, 0xff, 0x0f]), None);
+        assert_eq!(Carried::parse(&[9, 0, 0xff, 0xff, 0xff, 0xff, 0x0f]), None);
+        let all: Vec<u32> = (0..2 * MOST_CARRIED as u32 + 1).collect();
+        let events: Vec<Carried> = Carried::events(u32::MAX, &all).collect();
+        assert_eq!(
+            events.iter().map(|of| of.more).collect::<Vec<_>>(),
+            [2, 1, 0]
+        );
+        let together: Vec<u32> = events.iter().flat_map(|of| of.samples.clone()).collect();
+        assert_eq!(together, all);
+        assert_eq!(Carried::events(9, &[]).count(), 1);
     }
 }

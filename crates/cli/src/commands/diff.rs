@@ -9,8 +9,8 @@ use clap::error::ErrorKind;
 use clap::{Args, ValueEnum};
 use nthbyte_profile::Profile;
 use nthbyte_report::diff::{Diff, DiffOptions, GrowthLimit, Measure, write_page};
-use nthbyte_report::{By, LabelQuery, SelectionError};
 use nthbyte_report::holders::{self, Naming};
+use nthbyte_report::{By, LabelQuery, SelectionError};
 
 use crate::json;
 use crate::output::{self, Output, say};
@@ -274,7 +274,10 @@ impl Arguments {
             }
         }
         match missing {
-            Some(error) if profiles.is_empty() => Err(error),
+            Some(error) if profiles.is_empty() => {
+                let labels: Vec<String> = labels.iter().map(LabelQuery::text).collect();
+                Err(error.context(format!("no run has the label {}", labels.join(", "))))
+            }
             _ => Ok(profiles),
         }
     }

@@ -15,6 +15,7 @@ mod measure_test;
 mod memory;
 mod merge;
 mod run_program;
+mod ship;
 mod summary;
 mod tests_of_run;
 mod tree;
@@ -63,6 +64,8 @@ pub enum Command {
     Export(export::Arguments),
     /// Write several profiles, or a part of one, as one file.
     Merge(merge::Arguments),
+    /// Send what is recorded to an OpenTelemetry Collector, to Pyroscope or into a folder, in windows of a minute.
+    Ship(ship::Arguments),
     /// Convert another profiler's file into a profile.
     Import(import::Arguments),
     /// Say what works here, or in a running process, and what prevents the rest.
@@ -107,6 +110,7 @@ impl Command {
             Self::Flamegraph(arguments) => arguments.run(),
             Self::Export(arguments) => arguments.run(),
             Self::Merge(arguments) => arguments.run(),
+            Self::Ship(arguments) => arguments.run(),
             Self::Import(arguments) => arguments.run(),
             Self::MeasureTest(arguments) => arguments.run(),
             Self::Amounts(arguments) => arguments.run(),

@@ -241,10 +241,15 @@ impl Inputs {
 /// The profiles with the files of earlier parts of their sessions, each once.
 fn with_earlier(paths: &[PathBuf]) -> Vec<PathBuf> {
     let mut all = paths.to_vec();
-    let named: HashSet<PathBuf> = paths.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    let named: HashSet<PathBuf> = paths
+        .iter()
+        .filter_map(|path| path.canonicalize().ok())
+        .collect();
     for path in paths {
         let earlier = segment::earlier(path).into_iter();
-        all.extend(earlier.filter(|path| path.canonicalize().is_ok_and(|path| !named.contains(&path))));
+        all.extend(
+            earlier.filter(|path| path.canonicalize().is_ok_and(|path| !named.contains(&path))),
+        );
     }
     all
 }

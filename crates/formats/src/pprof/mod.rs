@@ -17,12 +17,12 @@ use flate2::write::GzEncoder;
 use flate2::{Compression, GzBuilder};
 use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::{LabelSetId, NodeId, TypeId};
-use nthbyte_profile::model::{Lifetime, ProcessId};
+use nthbyte_profile::event::Nanos;
 use prost::Message as _;
 
 use crate::depth::Depths;
 use crate::meter::Meter;
+use crate::window::{Key, Sums, Window, sum};
 use crate::{Progress, names};
 use message::{Function, Label, Line, Location, Mapping, Sample, ValueType};
 
@@ -33,6 +33,23 @@ use message::{Function, Label, Line, Location, Mapping, Sample, ValueType};
 /// # Errors
 /// Those of `out`.
 pub fn write(profile: &Profile, out: &mut dyn Write, progress: Progress<'_>) -> io::Result<()> {
+    write_part(profile, None, out, progress)
+}
+
+/// Writes what was allocated in a window, and what is in use at its end. Without the command line, which may have what is nobody's business elsewhere.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_window(profile: &Profile, window: Window, out: &mut dyn Write) -> io::Result<()> {
+    write_part(profile, Some(window), out, &mut |_, _| ())
+}
+
+fn write_part(
+    profile: &Profile,
+    window: Option<Window>,
+    out: &mut dyn Write,
+    progress: Progress<'_>,
+) -> io::Result<()> {
     let meter = Meter::new(profile.samples.len() as u64, progress);
     let out = GzBuilder::new()
         // So that a later export knows the file again.
@@ -42,7 +59,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write, progress: Progress<'_>) -> 
         out,
         bytes: Vec::new(),
     };
-    convert(profile, &meter, &mut pieces)?;
+    convert(profile, window, &meter, &mut pieces)?;
     pieces.finish()?;
     meter.finish();
     Ok(())
@@ -73,21 +90,9 @@ impl<W: Write> Pieces<W> {
     }
 }
 
-/// Sums over the samples of one stack and type.
-#[derive(Clone, Copy, Default)]
-struct Sums {
-    allocations: f64,
-    bytes: f64,
-    in_use: f64,
-    in_use_bytes: f64,
-    time_samples: u64,
-}
-
-impl Sums {
-    /// In the order of [`VALUES`].
-    const fn values(&self) -> [f64; VALUES.len()] {
-        [self.allocations, self.bytes, self.in_use, self.in_use_bytes]
-    }
+/// In the order of [`VALUES`].
+const fn values_of(sums: &Sums) -> [f64; VALUES.len()] {
+    [sums.allocations, sums.bytes, sums.in_use, sums.in_use_bytes]
 }
 
 /// The format's string table: index 0 is the empty string.
@@ -115,7 +120,17 @@ impl Strings {
     }
 }
 
-fn convert<W: Write>(profile: &Profile, meter: &Meter<'_>, out: &mut Pieces<W>) -> io::Result<()> {
+fn convert<W: Write>(
+    profile: &Profile,
+    window: Option<Window>,
+    meter: &Meter<'_>,
+    out: &mut Pieces<W>,
+) -> io::Result<()> {
+    let whole = Window {
+        since: Nanos(0),
+        until: profile.end,
+    };
+    let Window { since, until } = window.unwrap_or(whole);
     let mut strings = Strings::new();
     let mut value_type = |kind, unit| ValueType {
         r#type: strings.index(kind),
@@ -139,8 +154,9 @@ fn convert<W: Write>(profile: &Profile, meter: &Meter<'_>, out: &mut Pieces<W>) 
     });
     out.put(&message::Profile {
         sample_type,
-        time_nanos: i64::try_from(profile.meta.started_unix_nanos).unwrap_or_default(),
-        duration_nanos: i64::try_from(profile.end.0).unwrap_or(i64::MAX),
+        time_nanos: i64::try_from(profile.meta.started_unix_nanos.saturating_add(since.0))
+            .unwrap_or_default(),
+        duration_nanos: i64::try_from(until.0.saturating_sub(since.0)).unwrap_or(i64::MAX),
         period_type: Some(period_type),
         // 0 is "not said": the values do not need it.
         period: match profile.periods()[..] {
@@ -150,13 +166,16 @@ fn convert<W: Write>(profile: &Profile, meter: &Meter<'_>, out: &mut Pieces<W>) 
         default_sample_type,
         ..message::Profile::default()
     })?;
-    let sums = sum(profile, meter);
+    let sums = sum(profile, window, meter);
     let divisors = divisors(&sums);
     let note = samples(profile, sums, divisors, &mut strings, out)?;
     functions(profile, note.as_deref(), &mut strings, out)?;
     locations(profile, note.is_some(), out)?;
     mappings(profile, &mut strings, out)?;
-    let mut comments = comments(profile);
+    let mut comments = match window {
+        None => comments(profile),
+        Some(_) => vec![format!("nthbyte {}", profile.meta.nthbyte)],
+    };
     for (name, divisor) in VALUES.into_iter().zip(divisors) {
         if divisor > 1.0 {
             comments.push(format!(
@@ -194,7 +213,7 @@ fn samples<W: Write>(
     let cut = Depths::of(profile).cut(rows, MOST_FRAMES);
     let mut frames = Vec::new();
     for ((stack, type_id, process, set), sums) in sums {
-        let values = sums.values().into_iter().zip(divisors);
+        let values = values_of(&sums).into_iter().zip(divisors);
         let values = values.map(|(value, divisor)| (value / divisor).round() as i64);
         let mut value: Vec<i64> = values.collect();
         if !profile.cpu.is_empty() {
@@ -253,7 +272,7 @@ fn divisors(sums: &[(Key, Sums)]) -> [f64; VALUES.len()] {
     const ROOM: f64 = (1_u64 << 62) as f64;
     let mut all = [0.0; VALUES.len()];
     for (_, sums) in sums {
-        for (all, value) in all.iter_mut().zip(sums.values()) {
+        for (all, value) in all.iter_mut().zip(values_of(sums)) {
             *all += value;
         }
     }
@@ -262,42 +281,6 @@ fn divisors(sums: &[(Key, Sums)]) -> [f64; VALUES.len()] {
 
 /// The frames that the samples of a file have together before stacks are cut to less than they have.
 const MOST_FRAMES: u64 = 16 << 20;
-
-/// A stack, the type of what it allocated (time samples have none), the process, and the labels.
-type Key = (NodeId, Option<TypeId>, ProcessId, LabelSetId);
-
-/// Ordered by stack and type, so that equal profiles give equal files.
-fn sum(profile: &Profile, meter: &Meter<'_>) -> Vec<(Key, Sums)> {
-    let samples = &profile.samples;
-    let weights = profile.shape_weights();
-    let mut sums: HashMap<Key, Sums, RandomState> = HashMap::default();
-    for id in samples.ids() {
-        let weight = weights[samples.shape_id(id).0 as usize];
-        let process = profile.process_of(samples.thread(id));
-        let type_id = Some(samples.type_id(id));
-        let key = (samples.stack(id), type_id, process, samples.labels(id));
-        let sums = sums.entry(key).or_default();
-        sums.allocations += weight.allocations;
-        sums.bytes += weight.bytes;
-        if matches!(
-            samples.lifetime(id),
-            Lifetime::StillLive | Lifetime::Survived
-        ) {
-            sums.in_use += weight.allocations;
-            sums.in_use_bytes += weight.bytes;
-        }
-        meter.step();
-    }
-    for sample in &profile.cpu {
-        let process = profile.process_of(sample.thread);
-        let key = (sample.stack, None, process, sample.labels);
-        let sums = sums.entry(key).or_default();
-        sums.time_samples += 1;
-    }
-    let mut sums: Vec<_> = sums.into_iter().collect();
-    sums.sort_unstable_by_key(|(key, _)| *key);
-    sums
-}
 
 /// The location of the empty stack, after the locations of all frames: pprof drops samples without locations. The one of the note in
 /// cut stacks follows it.

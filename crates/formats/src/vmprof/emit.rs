@@ -130,7 +130,7 @@ fn meta(recording: &Recording, path: &Path) -> Meta {
         pid: 0,
         parent_pid: None,
         memory_before: None,
-            segment: None,
+        segment: None,
         tags: Default::default(),
         host: None,
         run: None,

@@ -123,18 +123,14 @@ impl Loader {
     pub(super) fn carried(&mut self, bytes: &[u8]) -> Option<()> {
         let carried = Carried::parse(bytes)?;
         let (_, segment) = self.parts.of?;
-        if self.next_sample > 0 || !self.parts.numbers.samples.is_empty() {
+        let known = &mut self.parts.numbers;
+        let is_next = known.samples.last() < carried.samples.first() || carried.samples.is_empty();
+        if self.next_sample > 0 || !is_next {
             return None;
         }
+        known.next = carried.next;
+        known.samples.extend(carried.samples);
         let since = self.at(Nanos(segment.since_nanos));
-        for (number, here) in &self.parts.alive {
-            let is_alive = carried.samples.binary_search(number).is_ok();
-            if let (false, Some(here)) = (is_alive, *here) {
-                self.profile
-                    .samples
-                    .set_lifetime(here, Lifetime::Freed, Some(since));
-            }
-        }
         if !self.parts.has_samples {
             self.parts.has_samples = true;
             let process = &mut self.profile.processes[self.first_process];
@@ -145,7 +141,17 @@ impl Loader {
                 process.meta.pid
             ));
         }
-        self.parts.numbers = carried;
+        if carried.more > 0 {
+            return Some(());
+        }
+        for (number, here) in &self.parts.alive {
+            let is_alive = self.parts.numbers.samples.binary_search(number).is_ok();
+            if let (false, Some(here)) = (is_alive, *here) {
+                self.profile
+                    .samples
+                    .set_lifetime(here, Lifetime::Freed, Some(since));
+            }
+        }
         self.parts.has_said = true;
         Some(())
     }
@@ -191,7 +197,7 @@ impl Loader {
             return;
         }
         self.parts.has_samples |= !std::mem::take(&mut self.parts.has_sums);
-        let Carried { next, samples } = std::mem::take(&mut self.parts.numbers);
+        let Carried { next, samples, .. } = std::mem::take(&mut self.parts.numbers);
         let carried = std::mem::take(&mut self.parts.carried);
         let first = carried.len() as u32;
         let mut alive: HashMap<u32, Option<SampleId>, RandomState> = HashMap::default();
@@ -219,7 +225,10 @@ impl Loader {
         for (at, &(number, here)) in self.sample_runs.iter().enumerate() {
             let to = self.sample_runs.get(at + 1).map_or(end, |run| run.1);
             for (number, here) in (number..).zip(here..to) {
-                add(next.wrapping_add(number.wrapping_sub(first)), Some(SampleId(here)));
+                add(
+                    next.wrapping_add(number.wrapping_sub(first)),
+                    Some(SampleId(here)),
+                );
             }
         }
         self.parts.alive = alive;

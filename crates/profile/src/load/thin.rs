@@ -40,13 +40,16 @@ impl Loader {
     pub(super) fn thinning_note(&self) -> Option<String> {
         let part = 1_u64 << self.thinning.halvings.min(63);
         (part > 1).then(|| {
-            format!("one of {part} samples was read, so that all fit into memory: intervals are wider")
+            format!(
+                "one of {part} samples was read, so that all fit into memory: intervals are wider"
+            )
         })
     }
 
     /// Keeps one of `1 << times` samples from this one on.
     fn halve(&mut self, first: u32, times: u32) {
-        let (every, thinner): (Vec<bool>, Vec<SamplingId>) = (0..self.profile.samplings.len() as u32)
+        let (every, thinner): (Vec<bool>, Vec<SamplingId>) = (0..self.profile.samplings.len()
+            as u32)
             .map(|number| {
                 let known = self.profile.sampling(SamplingId(number));
                 if known.distances == Distances::Every {

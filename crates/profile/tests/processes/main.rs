@@ -444,7 +444,11 @@ fn each_sample_has_the_tags_of_its_process() {
 /// The weights of all samples, and of those of one worker.
 fn weights(profile: &Profile) -> (f64, f64) {
     let of = |pid: Option<u32>| -> f64 {
-        let is = |thread: ThreadId| profile.processes[profile.process_of(thread).index()].meta.pid;
+        let is = |thread: ThreadId| {
+            profile.processes[profile.process_of(thread).index()]
+                .meta
+                .pid
+        };
         let ids = profile.samples.ids();
         let ids = ids.filter(|&id| pid.is_none_or(|pid| is(profile.samples.thread(id)) == pid));
         ids.map(|id| profile.weight(id).bytes).sum()
@@ -476,7 +480,9 @@ fn of_very_many_samples_a_part_stands_for_the_others() {
         let of_exact = |profile: &Profile| {
             let ids = profile.samples.ids();
             let is_exact = |&id: &SampleId| {
-                profile.sampling(profile.samples.shape(profile.samples.shape_id(id)).sampling).distances
+                profile
+                    .sampling(profile.samples.shape(profile.samples.shape_id(id)).sampling)
+                    .distances
                     == Distances::Every
             };
             ids.filter(is_exact).count()
@@ -495,10 +501,19 @@ fn of_very_many_samples_a_part_stands_for_the_others() {
         }
         // What the agents counted stays.
         assert_eq!(thin.allocated, whole.allocated);
-        let note = thin.meta.notes.iter().any(|note| note.contains("so that all fit"));
+        let note = thin
+            .meta
+            .notes
+            .iter()
+            .any(|note| note.contains("so that all fit"));
         assert!(note, "{:?}", thin.meta.notes);
     }
     let all = thin(10_000);
     assert_eq!(all_described(&all), all_described(&whole));
-    assert!(!all.meta.notes.iter().any(|note| note.contains("so that all fit")));
+    assert!(
+        !all.meta
+            .notes
+            .iter()
+            .any(|note| note.contains("so that all fit"))
+    );
 }

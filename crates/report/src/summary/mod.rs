@@ -8,8 +8,8 @@ mod rows;
 mod tables;
 mod time;
 
-pub use nthbyte_profile::NO_LABEL;
 pub use dropped::Dropped;
+pub use nthbyte_profile::NO_LABEL;
 pub use processes::ProcessSummary;
 pub use rows::{RowBytes, Sort, SummaryRow};
 pub use time::{RowTime, TimeSummary, Unit};

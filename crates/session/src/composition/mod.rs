@@ -133,7 +133,9 @@ impl Composer {
 
     /// What was counted when the session began, once in each file.
     pub(crate) fn take_first(&mut self) -> Option<Composition> {
-        self.first.take().inspect(|first| self.begun = Some(first.clone()))
+        self.first
+            .take()
+            .inspect(|first| self.begun = Some(first.clone()))
     }
 
     /// A new file has begun, which has no composition yet: the next one is soon, and whole.

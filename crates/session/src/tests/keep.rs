@@ -58,7 +58,10 @@ fn files_are_whole_alone_and_together() {
     let _turn = one_at_a_time();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("app.nthb");
-    let session = start(&path, serde_json::json!({"nanos": 3_600_000_000_000_u64, "bytes": 1 << 30, "part_nanos": 60_000_000}));
+    let session = start(
+        &path,
+        serde_json::json!({"nanos": 3_600_000_000_000_u64, "bytes": 1 << 30, "part_nanos": 60_000_000}),
+    );
     let mut kept = Vec::new();
     record(&session, &path, 4, &mut kept);
     let samples = session.finish(None).samples;
@@ -71,7 +74,8 @@ fn files_are_whole_alone_and_together() {
     assert!(whole.complete && whole.damage.is_empty());
     let of = |profile: &Profile, lifetime: Lifetime| {
         let ids = profile.samples.ids();
-        ids.filter(|&id| profile.samples.lifetime(id) == lifetime).count()
+        ids.filter(|&id| profile.samples.lifetime(id) == lifetime)
+            .count()
     };
     assert_eq!(of(&whole, Lifetime::StillLive), kept.len());
     assert_eq!(whole.threads.len(), 1);
@@ -87,10 +91,28 @@ fn files_are_whole_alone_and_together() {
     assert_eq!(of(&last, Lifetime::StillLive), kept.len());
     assert!(last.samples.len() < whole.samples.len());
     assert_eq!(last.end, whole.end);
-    assert!(last.meta.notes.iter().any(|note| note.contains("was dropped")), "{:?}", last.meta.notes);
-    assert!(whole.meta.notes.iter().all(|note| !note.contains("was dropped")));
+    assert!(
+        last.meta
+            .notes
+            .iter()
+            .any(|note| note.contains("was dropped")),
+        "{:?}",
+        last.meta.notes
+    );
+    assert!(
+        whole
+            .meta
+            .notes
+            .iter()
+            .all(|note| !note.contains("was dropped"))
+    );
     // Where one is missing, what was freed in it is not alive, and nothing counts twice.
-    let gap: Vec<PathBuf> = files.iter().enumerate().filter(|(at, _)| *at != 2).map(|(_, path)| path.clone()).collect();
+    let gap: Vec<PathBuf> = files
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| *at != 2)
+        .map(|(_, path)| path.clone())
+        .collect();
     let with_gap = load(&gap);
     assert_eq!(of(&with_gap, Lifetime::StillLive), kept.len());
     assert!(with_gap.samples.len() < whole.samples.len());
@@ -99,7 +121,10 @@ fn files_are_whole_alone_and_together() {
     std::fs::write(&files[2], &bytes[..bytes.len() / 2]).unwrap();
     assert_eq!(of(&load(&files), Lifetime::StillLive), kept.len());
     let mut damaged = bytes;
-    let block = damaged.windows(4).position(|four| four == b"\xf5nbk").unwrap();
+    let block = damaged
+        .windows(4)
+        .position(|four| four == b"\xf5nbk")
+        .unwrap();
     damaged[block + 20] ^= 1;
     std::fs::write(&files[2], &damaged).unwrap();
     let with_damage = load(&files);
@@ -113,7 +138,10 @@ fn old_files_become_sums_and_then_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("app.nthb");
     // What a part of this has is dropped after 0.2 s, and its sums after 3.2 s.
-    let session = start(&path, serde_json::json!({"nanos": 200_000_000_u64, "part_nanos": 60_000_000}));
+    let session = start(
+        &path,
+        serde_json::json!({"nanos": 200_000_000_u64, "part_nanos": 60_000_000}),
+    );
     let mut kept = Vec::new();
     record(&session, &path, 8, &mut kept);
     let samples = session.finish(None).samples;
@@ -128,18 +156,33 @@ fn old_files_become_sums_and_then_nothing() {
     assert_eq!(ticks(sums.last().unwrap().until.0), ticks(since.0));
     // Each sample is in the sums or in the files, and those that are alive in both.
     let counted: u64 = sums.iter().map(|of| of.all.samples).sum();
-    let new = whole.samples.iter().filter(|sample| sample.time >= since).count() as u64;
-    assert!((samples - counted).abs_diff(new) <= 1, "{samples} {counted} {new}");
-    let alive = whole.samples.iter().filter(|sample| sample.lifetime == Lifetime::StillLive);
+    let new = whole
+        .samples
+        .iter()
+        .filter(|sample| sample.time >= since)
+        .count() as u64;
+    assert!(
+        (samples - counted).abs_diff(new) <= 1,
+        "{samples} {counted} {new}"
+    );
+    let alive = whole
+        .samples
+        .iter()
+        .filter(|sample| sample.lifetime == Lifetime::StillLive);
     assert_eq!(alive.count(), kept.len());
     for of in sums {
-        assert!(of.functions.iter().all(|(name, file, _)| name.starts_with("function ") && file == "f.py"));
+        assert!(
+            of.functions
+                .iter()
+                .all(|(name, file, _)| name.starts_with("function ") && file == "f.py")
+        );
         let bytes: f64 = of.functions.iter().map(|(_, _, sum)| sum.bytes).sum();
         assert!((bytes - of.all.bytes).abs() <= of.functions.len() as f64);
     }
     // No other files: neither what is prepared, nor what was for those that are gone.
     let hidden = std::fs::read_dir(folder_of(&path)).unwrap();
-    let hidden = hidden.filter(|one| one.as_ref().unwrap().file_name().as_encoded_bytes()[0] == b'.');
+    let hidden =
+        hidden.filter(|one| one.as_ref().unwrap().file_name().as_encoded_bytes()[0] == b'.');
     assert!(hidden.count() <= files(&path).len() - sums.len());
 }
 
@@ -163,6 +206,10 @@ fn a_folder_of_somebody_else_is_not_written_to() {
     assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     let profile = load(&[path]);
     assert_eq!(profile.samples.len(), 200);
-    let note = profile.meta.notes.iter().find(|note| note.contains("nothing is dropped"));
+    let note = profile
+        .meta
+        .notes
+        .iter()
+        .find(|note| note.contains("nothing is dropped"));
     assert!(note.is_some(), "{:?}", profile.meta.notes);
 }

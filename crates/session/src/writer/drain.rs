@@ -115,7 +115,11 @@ impl Drain {
         } else {
             Output::create
         };
-        let sink = Sink::Open(Box::new(create(path, &first_meta(meta, config.keep), open)?));
+        let sink = Sink::Open(Box::new(create(
+            path,
+            &first_meta(meta, config.keep),
+            open,
+        )?));
         due::set_interval(config.snapshot_every);
         let mut drain = Self::new(keeper, ring, clock, path.clone(), sink, meta, config.keep);
         drain.begin_kept(meta);

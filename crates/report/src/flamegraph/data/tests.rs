@@ -46,6 +46,7 @@ pub fn small() -> Profile {
         pid: 1,
         parent_pid: None,
         memory_before: None,
+        segment: None,
         tags: Default::default(),
         host: None,
         run: None,

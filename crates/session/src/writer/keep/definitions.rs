@@ -2,9 +2,7 @@
 
 use std::io;
 
-use nthbyte_profile::event::{
-    CodeId, Event, Label, LabelSetId, Node, NodeId, ThreadId, TypeId,
-};
+use nthbyte_profile::event::{CodeId, Event, Label, LabelSetId, Node, NodeId, ThreadId, TypeId};
 
 use crate::ring::{Bulky, text};
 

@@ -312,14 +312,13 @@ impl Kept {
         }
         let living = self.live.begin_file();
         self.carried = living.len() as u32;
-        let carried = Carried {
-            next: self.next,
-            samples: living.iter().map(|one| one.number).collect(),
-        };
-        file.write(&Event::Extension(Extension {
-            kind: CARRIED,
-            bytes: &carried.encode(),
-        }))?;
+        let numbers: Vec<u32> = living.iter().map(|one| one.number).collect();
+        for carried in Carried::events(self.next, &numbers) {
+            file.write(&Event::Extension(Extension {
+                kind: CARRIED,
+                bytes: &carried.encode(),
+            }))?;
+        }
         let mut periods = self.periods.clone();
         for one in living {
             let source = one.allocation.source;
@@ -334,7 +333,10 @@ impl Kept {
         }
         for (source, (&here, &now)) in (0..).zip(periods.iter().zip(&self.periods)) {
             if here != now {
-                file.write(&Event::Period(nthbyte_profile::event::SourceId(source), now))?;
+                file.write(&Event::Period(
+                    nthbyte_profile::event::SourceId(source),
+                    now,
+                ))?;
             }
         }
         file.flush()?;
