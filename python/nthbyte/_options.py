@@ -377,8 +377,8 @@ OPTIONS = (
     ),
     Option(
         "keep",
-        "keep what was recorded in the last TIME, such as 24h, or in files of so many bytes together, such as 500MB, or both "
-        "(24h,500MB): older parts are dropped, but for sums and what is still alive",
+        "keep what was recorded in the last TIME, such as 24h, or in files of so many bytes together, such as 500MB, "
+        "or both (24h,500MB): older parts are dropped, but for sums and what is still alive",
         placeholder="TIME|SIZE",
         check=_keep,
     ),

@@ -102,8 +102,8 @@ def start(
     names: whether what ``holders`` records has the keys of dictionaries, which are the program's data.
     snapshot: look at who holds what every so many seconds, too; or whenever a signal comes, as ``"USR2"``.
         CPython only.
-    keep: keep what was recorded in the last ``"24h"``, or in files of ``"500MB"`` together, or both: ``"24h,500MB"``. Older
-        parts are dropped, but for sums and what is still alive.
+    keep: keep what was recorded in the last ``"24h"``, or in files of ``"500MB"`` together, or both:
+        ``"24h,500MB"``. Older parts are dropped, but for sums and what is still alive.
     tags: labels of the whole process, which all its samples have, as a dict or as ``"service:web,env:prod"``; by
         default those of the environment variable NTHBYTE_TAGS.
 
@@ -116,7 +116,19 @@ def start(
     supported, or if a signal handler calls it while a session is being started or stopped.
     """
     arguments = _arguments(
-        force, every, fixed, seed, cpu, native, native_frames, huge_pages, holders, names, snapshot, keep, tags
+        force,
+        every,
+        fixed,
+        seed,
+        cpu,
+        native,
+        native_frames,
+        huge_pages,
+        holders,
+        names,
+        snapshot,
+        keep,
+        tags,
     )
     part = _begin_and_warn(output, _configure(output, arguments), force)
     if part is not None:
@@ -281,7 +293,19 @@ class Profiler:
         tags: dict[str, str] | str | None = None,
     ):
         arguments = _arguments(
-            force, every, fixed, seed, cpu, native, native_frames, huge_pages, holders, names, snapshot, keep, tags
+            force,
+            every,
+            fixed,
+            seed,
+            cpu,
+            native,
+            native_frames,
+            huge_pages,
+            holders,
+            names,
+            snapshot,
+            keep,
+            tags,
         )
         self._output = output
         self._config = _configure(output, arguments)

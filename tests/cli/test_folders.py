@@ -61,7 +61,9 @@ def test_a_folder_is_all_profiles_in_it(fleet: Path) -> None:
     # One that is named, too, counts once.
     again = _json("summary", fleet / "a", *sorted(fleet.glob("*/*.nthb")))
     assert again["samples"] == whole["samples"]
-    by_version = {row["name"]: row["samples"] for row in _json("summary", fleet, "--by", "label:version")["rows"]}
+    by_version = {
+        row["name"]: row["samples"] for row in _json("summary", fleet, "--by", "label:version")["rows"]
+    }
     assert set(by_version) == {"41", "42"}
     newer = _json("summary", fleet, "--label", "version=42")
     assert newer["samples"] == by_version["42"]
@@ -83,7 +85,9 @@ def test_versions_of_a_fleet_are_compared(fleet: Path) -> None:
     rows = {row["name"]: row["changes"]["bytes"] for row in found["rows"]}
     assert rows["changed"]["significant"] and not rows["common"]["significant"]
     # Both labels must be there, and both options.
-    refused = report("diff", fleet, "--old-label", "version=40", "--new-label", "version=42", folder=Path("/"))
+    refused = report(
+        "diff", fleet, "--old-label", "version=40", "--new-label", "version=42", folder=Path("/")
+    )
     assert refused.status == 1 and "no run has the label version=40" in refused.err
     assert report("diff", fleet, "--old-label", "version=41", folder=Path("/")).status == 2
     # Two folders, as they are.

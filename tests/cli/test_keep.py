@@ -11,7 +11,7 @@ import pytest
 
 from harness import Interpreter, cpythons, report
 
-# Memory that lives as long as the program, and work that repeats until there are so many files, whatever the machine does.
+# Memory that lives as long as the program, and work that repeats until there are so many files.
 PROGRAM = """
 import os, sys, time
 kept = []
@@ -87,7 +87,9 @@ def test_old_parts_are_dropped_and_what_is_alive_stays(interpreter: Interpreter,
     assert sums["early"] == pytest.approx(4e6, rel=0.2)
     assert sums["late"] == pytest.approx(2e6, rel=0.2)
     # Each file alone has it, too; those of sums only have none.
-    alone = report("export", "--to=collapsed", "--at=end", "-o-", "--alone", files[-1], folder=Path("/")).ok().out
+    alone = (
+        report("export", "--to=collapsed", "--at=end", "-o-", "--alone", files[-1], folder=Path("/")).ok().out
+    )
     assert "early (" in alone
 
 

@@ -17,7 +17,6 @@ import pytest
 from formats.protobuf import fields
 from harness import COMMAND, cpythons, report
 
-
 PROGRAM = """
 import time, nthbyte
 kept = []
@@ -78,7 +77,15 @@ def receiver() -> Iterator[Receiver]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ship")
     (folder / "app.py").write_text(PROGRAM)
-    words = ["run", "-q", "--no-native", "--holders", "--every=4KiB", "--seed=1", "--tags=service:web,env:prod"]
+    words = [
+        "run",
+        "-q",
+        "--no-native",
+        "--holders",
+        "--every=4KiB",
+        "--seed=1",
+        "--tags=service:web,env:prod",
+    ]
     (folder / "profiles").mkdir()
     cpythons()[-1].nthbyte(*words, "-oprofiles/app.nthb", "app.py", folder=folder).ok()
     return folder
@@ -213,7 +220,11 @@ def test_otlp_has_what_the_summary_has(folder: Path, receiver: Receiver, tmp_pat
 
 
 def test_files_of_pprof_and_what_is_refused(folder: Path, receiver: Receiver, tmp_path: Path) -> None:
-    said = report("ship", folder / "profiles", "--to=folder=x", "--dry-run", "--every=1s", folder=tmp_path).ok().err
+    said = (
+        report("ship", folder / "profiles", "--to=folder=x", "--dry-run", "--every=1s", folder=tmp_path)
+        .ok()
+        .err
+    )
     assert said.count("would send") >= 3 and list(tmp_path.iterdir()) == []
     receiver.answers = [400]
     to = [f"--to=folder={tmp_path / 'out'}", f"--to=otlp={receiver.url}"]
@@ -223,7 +234,9 @@ def test_files_of_pprof_and_what_is_refused(folder: Path, receiver: Receiver, tm
     # One is lost to the other receiver, which said that it will never take it.
     assert len(files) == len(receiver.got) + 1
     assert all(path.name.endswith(".pb.gz") for path in files)
-    assert sum(_pprof(path.read_bytes()).get("stays", [0] * 4)[1] for path in files) == pytest.approx(30e6, rel=0.1)
+    assert sum(_pprof(path.read_bytes()).get("stays", [0] * 4)[1] for path in files) == pytest.approx(
+        30e6, rel=0.1
+    )
     for wrong in (["--to=otlp=https://x"], ["--to=other=x"], []):
         assert report("ship", folder, *wrong, folder=tmp_path).status == 2
     assert report("ship", tmp_path / "none", "--to=folder=x", folder=tmp_path).status == 1

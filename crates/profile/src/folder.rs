@@ -5,6 +5,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::format::MAGIC;
+use crate::reader::Reader;
+use crate::segment::folder_of;
 
 /// So many folders deep are looked into.
 const DEEPEST: usize = 16;
@@ -39,6 +41,24 @@ fn look(folder: &Path, deeper: usize, found: &mut Vec<PathBuf>) -> io::Result<()
         }
     }
     Ok(())
+}
+
+/// The files of earlier parts of a profile's session, in the order of their names; none if it was not recorded with `--keep`.
+#[must_use]
+pub fn earlier(profile: &Path) -> Vec<PathBuf> {
+    let folder = folder_of(profile);
+    let session = |path: &Path| {
+        let meta = Reader::describe(path).ok()?;
+        let number = meta.segment?.number;
+        Some((number, (meta.run, meta.pid, meta.started_unix_nanos)))
+    };
+    let Some((number, own)) = folder.is_dir().then(|| session(profile)).flatten() else {
+        return Vec::new();
+    };
+    let mut found = profiles_in(&folder).unwrap_or_default();
+    // The file itself is there, too, where the process was killed just before it got its next one.
+    found.retain(|path| session(path).is_some_and(|(of, key)| key == own && of < number));
+    found
 }
 
 /// Whether a file begins as a profile does.

@@ -14,8 +14,6 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::event::Nanos;
-use crate::folder::profiles_in;
-use crate::reader::Reader;
 use crate::varint::{put, take};
 
 /// The kind of an event that holds [`Carried`].
@@ -220,24 +218,6 @@ pub fn folder_of(profile: &Path) -> PathBuf {
 #[must_use]
 pub fn file_name(number: u32) -> String {
     format!("{number:06}.nthb")
-}
-
-/// The files of earlier parts of a profile's session, in the order of their names; none if it was not recorded with `--keep`.
-#[must_use]
-pub fn earlier(profile: &Path) -> Vec<PathBuf> {
-    let folder = folder_of(profile);
-    let session = |path: &Path| {
-        let meta = Reader::describe(path).ok()?;
-        let number = meta.segment?.number;
-        Some((number, (meta.run, meta.pid, meta.started_unix_nanos)))
-    };
-    let Some((number, own)) = folder.is_dir().then(|| session(profile)).flatten() else {
-        return Vec::new();
-    };
-    let mut found = profiles_in(&folder).unwrap_or_default();
-    // The file itself is there, too, where the process was killed just before it got its next one.
-    found.retain(|path| session(path).is_some_and(|(of, key)| key == own && of < number));
-    found
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use nthbyte_profile::{Profile, family, folder, segment};
+use nthbyte_profile::{Profile, family, folder};
 
 use super::selecting::is_size;
 use crate::output::{Output, say};
@@ -246,7 +246,7 @@ fn with_earlier(paths: &[PathBuf]) -> Vec<PathBuf> {
         .filter_map(|path| path.canonicalize().ok())
         .collect();
     for path in paths {
-        let earlier = segment::earlier(path).into_iter();
+        let earlier = folder::earlier(path).into_iter();
         all.extend(
             earlier.filter(|path| path.canonicalize().is_ok_and(|path| !named.contains(&path))),
         );

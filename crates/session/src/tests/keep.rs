@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{LostKind, SampleId};
+use nthbyte_profile::folder::earlier;
 use nthbyte_profile::model::Lifetime;
-use nthbyte_profile::segment::{earlier, folder_of};
+use nthbyte_profile::segment::folder_of;
 
 use super::{a_function, an_allocation, one_at_a_time, start_with};
 use crate::Session;

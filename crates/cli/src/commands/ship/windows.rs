@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Result;
 use nthbyte_formats::Window;
 use nthbyte_profile::event::Nanos;
-use nthbyte_profile::{Meta, Profile, Reader, folder, segment};
+use nthbyte_profile::{Meta, Profile, Reader, folder};
 
 use super::queue::State;
 
@@ -196,7 +196,7 @@ fn files(path: &Path, meta: &Meta, since: u64) -> Vec<PathBuf> {
     if starts(meta) <= since {
         return files;
     }
-    for earlier in segment::earlier(path).into_iter().rev() {
+    for earlier in folder::earlier(path).into_iter().rev() {
         let start = Reader::describe(&earlier).map(|meta| starts(&meta));
         files.insert(0, earlier);
         if start.is_ok_and(|start| start <= since) {

@@ -2,11 +2,14 @@
 
 use std::io;
 
+use nthbyte_profile::Writer;
 use nthbyte_profile::event::{CodeId, Event, Label, LabelSetId, Node, NodeId, ThreadId, TypeId};
 
+use crate::output::Output;
 use crate::ring::{Bulky, text};
 
-use super::File;
+/// The present file.
+pub(super) type File = Writer<Output>;
 
 /// Not defined in the present file.
 const NOT_HERE: u32 = u32::MAX;

@@ -30,12 +30,10 @@ use nthbyte_profile::{Meta, Writer};
 
 use crate::config::Keep;
 use crate::output::Output;
-use definitions::Definitions;
+use definitions::{Definitions, File};
 use live::Live;
 use ring::Ring;
 use sums::Counter;
-
-type File = Writer<Output>;
 
 /// A file is divided after this part of the time, or of the bytes, that is kept.
 const PARTS_OF_TIME: u64 = 16;
