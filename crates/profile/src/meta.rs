@@ -6,7 +6,7 @@ pub use nthbyte_sampling::Distances;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::event::SourceDefinition;
-use crate::segment::Segment;
+use crate::segment::SessionPart;
 
 /// Defines an enum whose variants have names in the file. Lists of names are open: [`Source`] keeps
 /// names as text, and a name of a later version is `None` here.
@@ -271,7 +271,7 @@ pub struct Meta {
     pub seed: u64,
     /// Which part of the session the file has, if it is one of several: `nthbyte run --keep`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub segment: Option<Segment>,
+    pub segment: Option<SessionPart>,
     /// Remarks for the reader of the profile, one sentence each ("hugetlb: the pool was empty, …").
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

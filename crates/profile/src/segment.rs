@@ -23,7 +23,7 @@ pub const SUMS: u8 = 81;
 
 /// Which part of a session a file has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Segment {
+pub struct SessionPart {
     /// Its number; the first one is 1.
     pub number: u32,
     /// When it began, in nanoseconds since the start of the session.
@@ -97,7 +97,7 @@ impl Carried {
 
 /// What samples of one kind stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Sum {
+pub struct PartSum {
     /// Bytes allocated.
     pub bytes: f64,
     /// Objects allocated.
@@ -106,7 +106,7 @@ pub struct Sum {
     pub samples: u64,
 }
 
-impl Sum {
+impl PartSum {
     /// Adds another one.
     pub fn add(&mut self, of: &Self) {
         self.bytes += of.bytes;
@@ -139,11 +139,11 @@ pub struct Sums {
     #[serde(skip)]
     pub until: Nanos,
     /// All of it.
-    pub all: Sum,
+    pub all: PartSum,
     /// Of each function, by its name and file: those with most first, the others left out.
-    pub functions: Vec<(String, String, Sum)>,
+    pub functions: Vec<(String, String, PartSum)>,
     /// Of each type, by its name.
-    pub types: Vec<(String, Sum)>,
+    pub types: Vec<(String, PartSum)>,
 }
 
 /// So long names are kept in sums.
@@ -178,15 +178,15 @@ impl Sums {
         let mut sums = Self {
             since: Nanos(take(from)?),
             until: Nanos(take(from)?),
-            all: Sum::take(from)?,
+            all: PartSum::take(from)?,
             ..Self::default()
         };
         for _ in 0..take(from)? {
             let (name, file) = (take_text(from)?, take_text(from)?);
-            sums.functions.push((name, file, Sum::take(from)?));
+            sums.functions.push((name, file, PartSum::take(from)?));
         }
         for _ in 0..take(from)? {
-            sums.types.push((take_text(from)?, Sum::take(from)?));
+            sums.types.push((take_text(from)?, PartSum::take(from)?));
         }
         (sums.since <= sums.until).then_some(sums)
     }
@@ -231,7 +231,7 @@ mod tests {
             more: 0,
             samples: vec![0, 3, 8],
         };
-        let sum = |bytes| Sum {
+        let sum = |bytes| PartSum {
             bytes,
             objects: 2.0,
             samples: 1,

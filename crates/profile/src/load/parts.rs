@@ -9,7 +9,7 @@ use super::files::Session;
 use crate::event::{Nanos, SampleId, Thread, ThreadId};
 use crate::meta::Meta;
 use crate::model::Lifetime;
-use crate::segment::{Carried, Segment, Sums};
+use crate::segment::{Carried, SessionPart, Sums};
 
 /// Sums of one session that are kept, in bytes of their events: a limit of the memory of a reader.
 const MOST_SUMS: usize = 16 << 20;
@@ -20,7 +20,7 @@ type Key = (Option<u64>, u32, u64);
 #[derive(Clone, Default)]
 pub(super) struct Parts {
     /// The session of the file, and which part of it the file has; `None` if it has all.
-    of: Option<(Key, Segment)>,
+    of: Option<(Key, SessionPart)>,
     /// The samples of the session that were alive at the end of the files before, by their numbers in the session; `None` if a sample is not in the
     /// tables.
     alive: HashMap<u32, Option<SampleId>, RandomState>,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::segment::Sum;
+use nthbyte_profile::segment::PartSum;
 use serde::Serialize;
 
 use crate::text;
@@ -17,7 +17,7 @@ pub struct Dropped {
     /// See above.
     pub until_nanos: u64,
     /// All of it.
-    pub all: Sum,
+    pub all: PartSum,
     /// Of functions by name and file; those with most of each part.
     pub functions: Vec<Of>,
     /// The same of types.
@@ -34,7 +34,7 @@ pub struct Of {
     pub file: String,
     /// What was allocated.
     #[serde(flatten)]
-    pub sum: Sum,
+    pub sum: PartSum,
 }
 
 impl Dropped {
@@ -43,7 +43,7 @@ impl Dropped {
         let parts = || profile.processes.iter().flat_map(|of| &of.sums);
         let since = parts().map(|of| of.since.0).min()?;
         let until = parts().map(|of| of.until.0).max()?;
-        let mut all = Sum::default();
+        let mut all = PartSum::default();
         parts().for_each(|of| all.add(&of.all));
         let functions = parts().flat_map(|of| &of.functions);
         let functions = functions.map(|(name, file, sum)| ((name.as_str(), file.as_str()), sum));
@@ -82,7 +82,7 @@ impl Dropped {
     }
 }
 
-fn largest_first<'a>(sums: impl Iterator<Item = ((&'a str, &'a str), &'a Sum)>) -> Vec<Of> {
+fn largest_first<'a>(sums: impl Iterator<Item = ((&'a str, &'a str), &'a PartSum)>) -> Vec<Of> {
     let mut rows: Vec<Of> = added_up(sums)
         .into_iter()
         .map(|((name, file), sum)| Of {
@@ -98,8 +98,8 @@ fn largest_first<'a>(sums: impl Iterator<Item = ((&'a str, &'a str), &'a Sum)>) 
     rows
 }
 
-fn added_up<'a, K: Eq + Hash>(sums: impl Iterator<Item = (K, &'a Sum)>) -> HashMap<K, Sum> {
-    let mut all: HashMap<K, Sum> = HashMap::new();
+fn added_up<'a, K: Eq + Hash>(sums: impl Iterator<Item = (K, &'a PartSum)>) -> HashMap<K, PartSum> {
+    let mut all: HashMap<K, PartSum> = HashMap::new();
     for (key, sum) in sums {
         all.entry(key).or_default().add(sum);
     }

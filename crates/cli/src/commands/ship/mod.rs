@@ -29,9 +29,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::output::say;
 use crate::question::selecting::time;
-use queue::{Queue, State};
+use queue::Queue;
 use receiver::Receiver;
-use windows::Shipment;
+use windows::{Shipment, State};
 
 /// What `ship` takes.
 #[derive(Args)]

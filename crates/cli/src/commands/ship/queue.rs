@@ -1,6 +1,5 @@
 //! What waits to be sent, and how far each recording was taken: files, which this user alone can read.
 
-use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
@@ -9,11 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::receiver::Receiver;
-use super::windows::Shipment;
+use super::windows::{Shipment, State};
 use crate::output::say;
-
-/// How far each recording was taken, in nanoseconds since its start, by the name of the recording.
-pub type State = BTreeMap<String, u64>;
 
 /// The queue's folder.
 pub struct Queue {

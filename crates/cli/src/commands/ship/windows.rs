@@ -1,5 +1,6 @@
 //! What of each recording was not sent yet.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -8,12 +9,13 @@ use nthbyte_formats::Window;
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::{Meta, Profile, Reader, folder};
 
-use super::queue::State;
-
 /// What was recorded in the last second of a profile that grows may still be written.
 const UNCERTAIN: Nanos = Nanos(1_000_000_000);
 /// A profile that has no end, and was not written to for so long, grows no more.
 const ABANDONED: Duration = Duration::from_secs(30);
+
+/// How far each recording was taken, in nanoseconds since its start, by the name of the recording.
+pub type State = BTreeMap<String, u64>;
 
 /// A window of a recording.
 pub struct Shipment<'a> {

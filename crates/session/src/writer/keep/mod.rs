@@ -25,7 +25,7 @@ use nthbyte_profile::event::{
 };
 use nthbyte_profile::extension::NOTE;
 use nthbyte_profile::holders::{HOLDERS, Snapshot};
-use nthbyte_profile::segment::{CARRIED, Carried, SUMS, Segment};
+use nthbyte_profile::segment::{CARRIED, Carried, SUMS, SessionPart};
 use nthbyte_profile::{Meta, Writer};
 
 use crate::config::Keep;
@@ -48,7 +48,7 @@ const LARGEST_SNAPSHOT: usize = 256 << 10;
 pub(super) struct Kept {
     ring: Ring,
     meta: Meta,
-    segment: Segment,
+    segment: SessionPart,
     definitions: Definitions,
     live: Live,
     /// The session's number of the next sample, and of the first one in the present file that was not carried.
@@ -72,7 +72,7 @@ pub(super) struct Kept {
 /// The description of the first file of a session that keeps so much.
 pub(super) fn first_meta(meta: &Meta, keep: Option<Keep>) -> Meta {
     Meta {
-        segment: keep.map(|_| Segment {
+        segment: keep.map(|_| SessionPart {
             number: 1,
             since_nanos: 0,
         }),
@@ -85,7 +85,7 @@ impl Kept {
     pub(super) fn new(keep: Keep, profile: &Path, meta: &Meta) -> Self {
         Self {
             ring: Ring::new(keep, profile),
-            segment: Segment {
+            segment: SessionPart {
                 number: 1,
                 since_nanos: 0,
             },
@@ -253,7 +253,7 @@ impl Kept {
         now: Nanos,
     ) -> io::Result<(File, bool)> {
         let meta = Meta {
-            segment: Some(Segment {
+            segment: Some(SessionPart {
                 number: self.segment.number + 1,
                 since_nanos: now.0,
             }),

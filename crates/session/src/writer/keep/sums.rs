@@ -6,7 +6,7 @@ use std::io;
 use nthbyte_profile::Distances;
 use nthbyte_profile::event::{Allocation, CodeId, Nanos};
 use nthbyte_profile::model::Weight;
-use nthbyte_profile::segment::{Sum, Sums};
+use nthbyte_profile::segment::{PartSum, Sums};
 
 use super::definitions::Definitions;
 
@@ -17,9 +17,9 @@ const MOST_TYPES: usize = 100;
 /// By the session's numbers of functions and types.
 #[derive(Default)]
 pub(super) struct Counter {
-    all: Sum,
-    functions: Vec<Sum>,
-    types: Vec<Sum>,
+    all: PartSum,
+    functions: Vec<PartSum>,
+    types: Vec<PartSum>,
 }
 
 impl Counter {
@@ -35,7 +35,7 @@ impl Counter {
             return Ok(());
         };
         let weight = Weight::of(distances, period, of.size, of.block, of.points);
-        let sum = Sum {
+        let sum = PartSum {
             bytes: weight.bytes,
             objects: weight.allocations,
             samples: 1,
@@ -63,25 +63,25 @@ impl Counter {
             functions: functions.collect(),
             types: types.collect(),
         };
-        self.all = Sum::default();
-        self.functions.fill(Sum::default());
-        self.types.fill(Sum::default());
+        self.all = PartSum::default();
+        self.functions.fill(PartSum::default());
+        self.types.fill(PartSum::default());
         sums
     }
 }
 
-fn at(sums: &mut Vec<Sum>, number: u32) -> io::Result<&mut Sum> {
+fn at(sums: &mut Vec<PartSum>, number: u32) -> io::Result<&mut PartSum> {
     let at = number as usize;
     if sums.len() <= at {
         sums.try_reserve(at + 1 - sums.len())?;
-        sums.resize(at + 1, Sum::default());
+        sums.resize(at + 1, PartSum::default());
     }
     Ok(&mut sums[at])
 }
 
 /// The largest of them with their numbers; the largest first.
-fn largest(sums: &[Sum], most: usize) -> impl Iterator<Item = (u32, Sum)> {
-    let mut all: Vec<(u32, Sum)> = (0..).zip(sums.iter().copied()).collect();
+fn largest(sums: &[PartSum], most: usize) -> impl Iterator<Item = (u32, PartSum)> {
+    let mut all: Vec<(u32, PartSum)> = (0..).zip(sums.iter().copied()).collect();
     all.retain(|(_, sum)| sum.samples > 0);
     all.sort_by_key(|(_, sum)| Reverse(sum.bytes as u64));
     all.truncate(most);
