@@ -272,15 +272,19 @@ fn end() -> ! {
 fn let_finish(own: u32) {
     let end = Instant::now() + LONGEST_BEFORE_END;
     if OWNER.load(Acquire) == own {
-        let usual = libc::sched_param { sched_priority: 0 };
-        let child = CHILD.load(Acquire);
-        // SAFETY: it reads its argument. The child is there until the writer thread has seen its end; another process of this
-        // user that had its number by now would run as is usual, too.
-        unsafe { libc::sched_setscheduler(child, libc::SCHED_OTHER, &raw const usual) };
+        hurry(CHILD.load(Acquire));
     }
     while OWNER.load(Acquire) == own && Instant::now() < end {
         std::thread::sleep(BETWEEN_LOOKS);
     }
+}
+
+/// Has a child run at usual priority: somebody waits for it.
+fn hurry(child: libc::pid_t) {
+    let usual = libc::sched_param { sched_priority: 0 };
+    // SAFETY: it reads its argument. The child is there until the writer thread has seen its end; another process of this
+    // user that had its number by now would run as is usual, too.
+    unsafe { libc::sched_setscheduler(child, libc::SCHED_OTHER, &raw const usual) };
 }
 
 fn begin(limits: Limits) -> Result<Side, String> {
@@ -401,6 +405,10 @@ impl Flights {
             let event = loop {
                 match flight.state.event(is_last && Instant::now() >= end) {
                     None if is_last => {
+                        // Again and again: a child that has just begun makes itself idle.
+                        if let State::Child(child) = &flight.state {
+                            hurry(child.pid);
+                        }
                         alive();
                         std::thread::sleep(BETWEEN_LOOKS);
                     }
@@ -515,14 +523,20 @@ mod tests {
     fn a_walk_that_loops_is_ended_by_its_processor_time() {
         let limits = Limits {
             cpu: Duration::ZERO,
-            is_idle: false,
+            is_idle: true,
         };
         let endless = || loop {
             std::hint::spin_loop();
         };
         assert_eq!(take(Nanos(1), Reason::Call, limits, endless), Ok(()));
         // It has two seconds of processor time. On a machine without time for it, it is ended after twenty.
-        let events = Flights::default().collect(true, || {});
+        let mut is_hurried = false;
+        let events = Flights::default().collect(true, || {
+            // SAFETY: no memory is passed.
+            let policy = unsafe { libc::sched_getscheduler(CHILD.load(Acquire)) };
+            is_hurried = policy == libc::SCHED_OTHER;
+        });
+        assert!(is_hurried);
         let [event] = &events[..] else {
             panic!("{} events", events.len())
         };
