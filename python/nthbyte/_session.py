@@ -101,7 +101,6 @@ def start(
         at the end also where it takes a 500th of the time, up to 20 ms.
     names: whether what ``holders`` records has the keys of dictionaries, which are the program's data.
     snapshot: look at who holds what every so many seconds, too; or whenever a signal comes, as ``"USR2"``.
-        CPython only.
     keep: keep what was recorded in the last ``"24h"``, or in files of ``"500MB"`` together, or both:
         ``"24h,500MB"``. Older parts are dropped, but for sums and what is still alive.
     tags: labels of the whole process, which all its samples have, as a dict or as ``"service:web,env:prod"``; by
