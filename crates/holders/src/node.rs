@@ -35,7 +35,7 @@ mod tests {
         let mut node = GraphNode {
             address: 0x1000,
             last: 0,
-            counted: (MOST - 1) * ONE | FLAGS,
+            counted: ((MOST - 1) * ONE) | FLAGS,
         };
         for _ in 0..2 {
             node.count();
