@@ -126,7 +126,7 @@ def test_exported_files_are_complete_and_have_default_names(
     ("kind", "said"),
     [
         ("missing", "No such file"),
-        ("folder", "Is a directory"),
+        ("folder", "there is no profile in"),
         ("text", "not an nthbyte profile"),
         ("empty", "empty"),
         ("unreadable header", "header"),
@@ -151,7 +151,9 @@ def test_a_file_that_is_not_a_profile_is_refused(
         )
     done = report(*_words(command, wrong, tmp_path / "out"), folder=tmp_path)
     [line] = done.err.splitlines()
-    assert line.startswith(f"nthbyte: cannot read {wrong}: ")
+    # A folder stands for its profiles.
+    begin = "there is no profile in" if kind == "folder" else "cannot read"
+    assert line.startswith(f"nthbyte: {begin} {wrong}")
     assert said in line
     assert (done.status, done.out) == (1, "")
     assert not (tmp_path / "out").exists()

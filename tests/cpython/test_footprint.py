@@ -24,7 +24,7 @@ def look():
 
 kept = [[] for _ in range(100_000)]
 looks = []
-while len(looks) < 100 and (not looks or looks[-1][1] >= looks[-1][0] / 2):
+while len(looks) < 100 and (not looks or looks[-1][1] >= looks[-1][0] * 0.85):
     time.sleep(0.1)
     looks.append(look())
 print(*min(looks))
@@ -85,8 +85,8 @@ def test_little_of_the_library_stays_resident(cpython: Interpreter, tmp_path: Pa
     (tmp_path / "app.py").write_text(RESIDENT)
     done = cpython.nthbyte("run", "-q", "--every", "32KiB", "app.py", folder=tmp_path).ok()
     size, resident = map(int, done.out.split())
-    # The kernel maps several pages at a time.
-    assert 0 < resident < size / 2
+    # The kernel maps sixteen pages at a time. Without the releases, nine tenths are resident.
+    assert 0 < resident < size * 0.85
 
 
 # Functions of nthbyte that code in the section `nthbyte_hot` calls, but rarely: at the first use of something, when

@@ -180,6 +180,7 @@ def test_each_option_has_a_variable(option: object) -> None:
         "every": "64KiB",
         "for": "30s",
         "huge_pages": "off",
+        "keep": "24h",
         "output": "x.nthb",
         "seed": "3",
         "signal": "USR1",
