@@ -165,10 +165,13 @@ def say(text: str) -> None:
         _signal.pthread_sigmask(_signal.SIG_BLOCK, pipe)
         was_raised = pipe <= _signal.sigpending()
         try:
-            sys.__stderr__.write(f"nthbyte: {text}\n")
             sys.__stderr__.flush()
-        except (OSError, ValueError):
-            # The program has closed stderr.
+            # Past its buffer: at its end, the interpreter would write again what nobody has read, and SIGPIPE would end
+            # the program.
+            line = f"nthbyte: {text}\n".encode(sys.__stderr__.encoding, "backslashreplace")
+            os.write(sys.__stderr__.fileno(), line)
+        except (AttributeError, OSError, ValueError):
+            # The program has closed stderr, or put something else in its place.
             pass
         finally:
             if not was_raised and pipe <= _signal.sigpending():

@@ -247,7 +247,8 @@ def test_nobody_reads_stderr(is_python: bool, built: Callable[[str], Path], tmp_
     command = INTERPRETER.words(["-m", "nthbyte", "run", "-f", "-o", "out.nthb", *words], tmp_path)
     read, write = os.pipe()
     os.close(read)
-    environment = {**os.environ, "PYTHONPATH": str(SITE)}
+    # Without a buffer, nothing is left that the interpreter writes at its end.
+    environment = {**os.environ, "PYTHONPATH": str(SITE), "PYTHONUNBUFFERED": ""}
     done = subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stderr=write, env=environment)
     os.close(write)
     assert done.returncode == (0 if is_python else 6)

@@ -87,7 +87,8 @@ def test_a_process_that_is_killed_near_its_limit(interpreter: harness.Interprete
     for command in ("explain", "summary"):
         found = re.search(pattern, text(command, profile))
         assert found, text(command, profile)
-        assert 100 < float(found["grown"]) < 350
+        # What was taken in the last seconds before: how much that is depends on how fast the program ran.
+        assert 10 < float(found["grown"]) < 350
     [first, *_] = json.loads(harness.report("explain", profile, "--json", folder=tmp_path).ok().out)[
         "answers"
     ]
