@@ -17,8 +17,40 @@ READER = REPOSITORY / "crates/profile/tests/read_format.py"
 # How a path names a reference, by its number in the file; None is left out.
 LINKS = ("?", ".{}", "[{}]", "[{}]", "local {}", "closure {}", None, "class", None, "key")
 
-# Parts of programs that hold texts made by ``text(size, number)``: a linked list and a set; a suspended generator and
-# the dictionary of an instance.
+# Parts of programs that hold texts made by ``text(size, number)``: that function and an attribute; closures and slots;
+# a linked list and a set; a suspended generator and the dictionary of an instance.
+REGISTRY = """\
+def text(size, i):
+    return ("%08d" % i) * (size // 8)
+
+def texts(i, count=4):
+    return [text(400, i + k) for k in range(count)]
+
+class Session:
+    def __init__(self, i):
+        self.data = {"cart": texts(i)}
+
+class Registry:
+    pass
+
+registry = Registry()
+registry.entries = {i: Session(i) for i in range(400)}
+
+"""
+HANDLERS = """\
+def make_handler(i):
+    body = texts(i)
+    return lambda: body
+
+class Bus:
+    handlers = [make_handler(i) for i in range(400)]
+
+class Model:
+    __slots__ = ("pk", "body")
+    def __init__(self, pk):
+        self.pk, self.body = pk, text(1200, pk)
+models = [Model(i) for i in range(400)]
+"""
 LINKED = """
 class Node:
     def __init__(self, next, value):

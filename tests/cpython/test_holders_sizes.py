@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import REPOSITORY, Interpreter, report, run
-from held import LINKED, READER, SUSPENDED, rows
+from held import HANDLERS, LINKED, READER, REGISTRY, SUSPENDED, rows
 
 # An interpreter with NumPy and pandas: `make test-native` makes it.
 NUMPY = REPOSITORY / "build" / "native" / "bin" / "python"
@@ -22,40 +22,16 @@ PROGRAM = (
 import collections, functools, gc, sys, threading, time, nthbyte
 from nthbyte._agent import load
 
-def text(size, i):
-    return ("%08d" % i) * (size // 8)
-
-def texts(i, count=4):
-    return [text(400, i + k) for k in range(count)]
-
-class Session:
-    def __init__(self, i):
-        self.data = {"cart": texts(i)}
-
-class Registry:
-    pass
-
-registry = Registry()
-registry.entries = {i: Session(i) for i in range(400)}
-
-@functools.lru_cache(maxsize=None)
+"""
+    + REGISTRY
+    + """@functools.lru_cache(maxsize=None)
 def render(i):
     return text(800, i)
 for i in range(600): render(i)
 
-def make_handler(i):
-    body = texts(i)
-    return lambda: body
-
-class Bus:
-    handlers = [make_handler(i) for i in range(400)]
-
-class Model:
-    __slots__ = ("pk", "body")
-    def __init__(self, pk):
-        self.pk, self.body = pk, text(1200, pk)
-models = [Model(i) for i in range(400)]
-
+"""
+    + HANDLERS
+    + """
 errors = []
 def risky(i):
     payload = texts(i)

@@ -7,42 +7,17 @@ from pathlib import Path
 import pytest
 
 from harness import IS_ALL, Interpreter, is_near
-from held import LINKED, SUSPENDED, rows
+from held import HANDLERS, LINKED, REGISTRY, SUSPENDED, rows
 
 # Each holder has 0.3 to 1.2 MB.
 PROGRAM = (
     """
 import collections, functools, gc, sys, threading, time, nthbyte
 
-def text(size, i):
-    return ("%08d" % i) * (size // 8)
-
-def texts(i, count=4):
-    return [text(400, i + k) for k in range(count)]
-
-class Session:
-    def __init__(self, i):
-        self.data = {"cart": texts(i)}
-
-class Registry:
-    pass
-
-registry = Registry()
-registry.entries = {i: Session(i) for i in range(400)}
-
-def make_handler(i):
-    body = texts(i)
-    return lambda: body
-
-class Bus:
-    handlers = [make_handler(i) for i in range(400)]
-
-class Model:
-    __slots__ = ("pk", "body")
-    def __init__(self, pk):
-        self.pk, self.body = pk, text(1200, pk)
-models = [Model(i) for i in range(400)]
-
+"""
+    + REGISTRY
+    + HANDLERS
+    + """
 """
     + LINKED
     + """recent = collections.deque(text(480, i) for i in range(1000))
