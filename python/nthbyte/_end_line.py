@@ -18,6 +18,8 @@ from nthbyte._session import finish
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import TextIO
+
     from nthbyte._agent import Result
 
 
@@ -156,7 +158,8 @@ def _cpu_seconds(process: int) -> float:
 
 def say(text: str) -> None:
     """Prints a line on stderr, if there is one. If nobody reads it any more, that does not end the program."""
-    if sys.__stderr__ is None:
+    stderr = sys.__stderr__
+    if stderr is None:
         return
     pipe = {_signal.SIGPIPE}
     blocked = pipe - _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
@@ -165,11 +168,7 @@ def say(text: str) -> None:
         _signal.pthread_sigmask(_signal.SIG_BLOCK, pipe)
         was_raised = pipe <= _signal.sigpending()
         try:
-            sys.__stderr__.flush()
-            # Past its buffer: at its end, the interpreter would write again what nobody has read, and SIGPIPE would end
-            # the program.
-            line = f"nthbyte: {text}\n".encode(sys.__stderr__.encoding, "backslashreplace")
-            os.write(sys.__stderr__.fileno(), line)
+            _write(stderr, f"nthbyte: {text}\n")
         except (AttributeError, OSError, ValueError):
             # The program has closed stderr, or put something else in its place.
             pass
@@ -178,3 +177,17 @@ def say(text: str) -> None:
                 _signal.sigwait(pipe)
     finally:
         _signal.pthread_sigmask(_signal.SIG_UNBLOCK, blocked)
+
+
+def _write(stderr: TextIO, line: str) -> None:
+    stderr.flush()
+    try:
+        descriptor, encoding = stderr.fileno(), stderr.encoding
+    except (AttributeError, OSError):
+        # An object of the program, which need not be a file.
+        stderr.write(line)
+        stderr.flush()
+    else:
+        # Past its buffer: at its end, the interpreter would write again what nobody has read, and SIGPIPE would end
+        # the program.
+        os.write(descriptor, line.encode(encoding, "backslashreplace"))

@@ -281,8 +281,10 @@ impl Pool {
                 None => rest(in_heaps + mapped, known),
             };
             let missing = (known.estimate - in_heaps - mapped).max(0.0);
-            // Another allocator serves the interpreter: its blocks are in other mappings.
-            let elsewhere = missing.min(left);
+            // Another allocator serves the interpreter: its blocks are in other mappings. Where these are the program's own,
+            // only as far as the estimate's error cannot be the reason.
+            let certain = (known.low - in_heaps - mapped).max(0.0);
+            let elsewhere = missing.min((left - others).max(certain)).min(left);
             left -= elsewhere;
             not_resident += missing - elsewhere;
         } else {
