@@ -4,8 +4,10 @@
 //! were lost ([`Sampling::lost`]): no figure is biased, and all intervals are wider. All files have the same part in the end. Samples of recordings of
 //! every allocation all stay: their figures are exact.
 
+use std::collections::{HashMap, HashSet};
+
 use super::Loader;
-use crate::meta::Distances;
+use crate::meta::{Distances, Unit};
 use crate::model::{LOST_UNIT, Sampling, SamplingId};
 
 #[derive(Clone, Default)]
@@ -16,6 +18,8 @@ pub(super) struct Thinning {
     done: u32,
     /// The samples that were drawn for.
     drawn: u64,
+    /// By a sampling of the files, the one of its samples that stay. No file gets it.
+    thin: HashMap<SamplingId, SamplingId>,
 }
 
 impl Loader {
@@ -26,8 +30,8 @@ impl Loader {
         }
         while self.profile.samples.len() > most {
             let before = self.profile.samples.len();
-            self.halve(0, 1);
             self.thinning.halvings += 1;
+            self.halve(0, 1);
             if self.profile.samples.len() == before {
                 // They are of recordings of every allocation.
                 break;
@@ -48,30 +52,24 @@ impl Loader {
 
     /// Keeps one of `1 << times` samples from this one on.
     fn halve(&mut self, first: u32, times: u32) {
-        let (every, thinner): (Vec<bool>, Vec<SamplingId>) = (0..self.profile.samplings.len()
-            as u32)
-            .map(|number| {
-                let known = self.profile.sampling(SamplingId(number));
-                if known.distances == Distances::Every {
-                    return (true, SamplingId(number));
-                }
-                let all = (u64::from(LOST_UNIT) + u64::from(known.lost)) << times.min(31);
-                let lost = u32::try_from(all - u64::from(LOST_UNIT)).unwrap_or(u32::MAX);
-                let thinner = Sampling { lost, ..known };
-                (false, self.sources.intern(&mut self.profile, thinner))
-            })
-            .unzip();
+        self.weigh();
+        let profile = &mut self.profile;
+        let thinning = &mut self.thinning;
         let mask = (1_u64 << times.min(63)) - 1;
-        let drawn = &mut self.thinning.drawn;
-        let mut kept = Vec::with_capacity(self.profile.samples.len());
-        self.profile.samples.retain(|sample| {
-            let number = sample.shape.sampling.index();
-            let is_kept = (kept.len() as u32) < first || every[number] || {
-                *drawn += 1;
-                mixed(*drawn) & mask == 0
+        let mut kept = Vec::with_capacity(profile.samples.len());
+        let every: Vec<bool> = profile
+            .samplings
+            .iter()
+            .map(|of| of.distances == Distances::Every)
+            .collect();
+        profile.samples.retain(|sample| {
+            let is_older = (kept.len() as u32) < first;
+            let is_kept = is_older || every[sample.shape.sampling.index()] || {
+                thinning.drawn += 1;
+                mixed(thinning.drawn) & mask == 0
             };
-            if is_kept && kept.len() as u32 >= first {
-                sample.shape.sampling = thinner[number];
+            if let Some(&thin) = thinning.thin.get(&sample.shape.sampling) {
+                sample.shape.sampling = thin;
             }
             kept.push(is_kept);
             is_kept
@@ -79,6 +77,30 @@ impl Loader {
         self.parts.renumber(&kept);
         self.profile.samples.number_anew();
         self.profile.keep_numbers(&kept);
+    }
+
+    /// Makes the samplings of samples that stay as heavy as it is due to them.
+    fn weigh(&mut self) {
+        let Thinning { halvings, thin, .. } = &mut self.thinning;
+        let all = &mut self.profile.samplings;
+        let heavier: HashSet<SamplingId> = thin.values().copied().collect();
+        for number in 0..all.len() {
+            let (id, known) = (SamplingId(number as u32), all[number]);
+            let is_sampled = known.distances != Distances::Every && known.unit == Unit::Bytes;
+            if !is_sampled || heavier.contains(&id) {
+                continue;
+            }
+            let taken = (u64::from(LOST_UNIT) + u64::from(known.lost)) << (*halvings).min(31);
+            let lost = u32::try_from(taken - u64::from(LOST_UNIT)).unwrap_or(u32::MAX);
+            let heavy = Sampling { lost, ..known };
+            match thin.get(&id) {
+                Some(of) => all[of.index()] = heavy,
+                None => {
+                    thin.insert(id, SamplingId(all.len() as u32));
+                    all.push(heavy);
+                }
+            }
+        }
     }
 }
 

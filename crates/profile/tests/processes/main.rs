@@ -7,7 +7,7 @@ mod follow;
 use std::path::{Path, PathBuf};
 
 use nthbyte_profile::event::{End, Event, Memory, Nanos, NodeId, SampleId, ThreadId};
-use nthbyte_profile::model::{Lifetime, Process, ProcessId};
+use nthbyte_profile::model::{Lifetime, Process, ProcessId, Sampling};
 use nthbyte_profile::{Distances, Profile, Writer};
 
 use fake::{CHILD, FIRST, FakeProcess, Folder, load_all};
@@ -501,12 +501,16 @@ fn of_very_many_samples_a_part_stands_for_the_others() {
         }
         // What the agents counted stays.
         assert_eq!(thin.allocated, whole.allocated);
-        let note = thin
-            .meta
-            .notes
-            .iter()
-            .any(|note| note.contains("so that all fit"));
-        assert!(note, "{:?}", thin.meta.notes);
+        let mut notes = thin.meta.notes.iter();
+        let note = notes.find_map(|note| {
+            note.strip_prefix("one of ")?
+                .split_once(" samples was read, so that all fit")
+        });
+        let (halved, _) = note.expect("a note says it");
+        // No interval allows for a sample that is heavier than one of those that stay.
+        let heaviest = |of: &Profile| of.samplings.iter().map(Sampling::taken).fold(0.0, f64::max);
+        let halved: f64 = halved.parse().expect("a number");
+        assert_eq!(heaviest(&thin), halved * heaviest(&whole));
     }
     let all = thin(10_000);
     assert_eq!(all_described(&all), all_described(&whole));
