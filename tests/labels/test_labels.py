@@ -278,6 +278,20 @@ async def fetch_in_group():
         return Derived(coro, loop=loop, **options)
     asyncio.get_running_loop().set_task_factory(derived)
     await asyncio.create_task(leaf("derived"), name="derived")
+    # One after the other, so that tasks and names come to be where others were; with more and more in the thread's dictionary.
+    kept = []
+    for number in range(20):
+        kept.append(threading.local())
+        kept[-1].number = number
+        name = f"short {number % 7}"
+        await asyncio.create_task(short(name), name="".join(name))
+    del kept
+    await asyncio.create_task(short("last"), name="last")
+
+async def short(task):
+    make(task)
+    await asyncio.sleep(0)
+    make(task)
 
 make("[no label]")
 asyncio.run(main())
@@ -306,8 +320,8 @@ def test_tasks_of_asyncio_have_names_without_a_call(cpython: Interpreter, tmp_pa
     waiting = made(tmp_path / "p.nthb", "awaited_by")
     # The longest name leaves no room for who waits.
     assert waiting["main > fetch"] == 2 * 2 * 2
-    # What fetch, renamed, alone and derived make.
-    assert waiting["main"] == 2 * (1 + 1 + 1 + 1 + 2 + 2)
+    # What fetch, renamed, alone, derived and the short ones make.
+    assert waiting["main"] == 2 * (1 + 1 + 1 + 1 + 2 + 2 + 21 * 2)
 
 
 def test_time_samples_of_tasks_have_names(cpython: Interpreter, tmp_path: Path) -> None:

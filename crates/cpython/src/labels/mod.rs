@@ -72,7 +72,7 @@ pub unsafe fn of_thread(state: usize, recording: &mut Recording<'_>) -> Option<L
     // SAFETY: its type is that of entered sets, and the thread's context keeps it alive.
     let set = entered.map(|entered| unsafe { &*(*(entered as *const Entered)).set });
     // SAFETY: by the caller.
-    let task = unsafe { tasks::of_thread(state) };
+    let task = unsafe { tasks::of_thread(state, recording) };
     match (task, set) {
         (0, None) => of_process(recording),
         (0, Some(set)) => set.recorded(recording),

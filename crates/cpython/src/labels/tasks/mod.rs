@@ -27,19 +27,22 @@ use std::sync::atomic::{AtomicPtr, AtomicU32};
 use nthbyte_host::process::{CachedProbe, Probe};
 use nthbyte_profile::event::LabelSetId;
 use nthbyte_profile::{AWAITED_BY, TASK};
-use nthbyte_session::Recording;
 use nthbyte_session::labels::Set;
+use nthbyte_session::{Recording, RecordingCell};
 
 use super::hamt::Direct;
 use crate::api::Api;
 use crate::layout::Layout;
-use found::{BETWEEN, Found, TEXTS};
+use found::{BETWEEN, Found, Names, TEXTS};
 use texts::OTHER;
 
 pub use texts::BITS;
 
 /// Null before asyncio was seen.
 static SEEN: AtomicPtr<Seen> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The numbers of texts stay the same for ever, so no recording empties it.
+static NAMES: RecordingCell<Names> = RecordingCell::new(Names::new());
 
 /// The search for running tasks.
 struct Seen {
@@ -90,11 +93,11 @@ pub fn meet(layout: &Layout, name: &str, file: &str, is_asynchronous: bool) {
 /// # Safety
 /// The state is the calling thread's own.
 #[inline]
-pub unsafe fn of_thread(state: usize) -> u32 {
+pub unsafe fn of_thread(state: usize, recording: &mut Recording<'_>) -> u32 {
     // SAFETY: never freed.
     match unsafe { SEEN.load(Acquire).as_ref() } {
         // SAFETY: by the caller.
-        Some(seen) => unsafe { seen.of_thread(state) },
+        Some(seen) => unsafe { seen.of_thread(state, recording) },
         None => 0,
     }
 }
@@ -114,7 +117,7 @@ impl Seen {
     /// # Safety
     /// The state is the calling thread's own.
     #[unsafe(link_section = "nthbyte_hot")]
-    unsafe fn of_thread(&self, state: usize) -> u32 {
+    unsafe fn of_thread(&self, state: usize, recording: &mut Recording<'_>) -> u32 {
         let Ok(api) = Api::get() else {
             return 0;
         };
@@ -132,7 +135,8 @@ impl Seen {
         };
         let text = if has_gil {
             // SAFETY: with the GIL held, a running task and what it refers to are alive; the layout is as found.
-            found.text(&self.layout, state, &unsafe { Direct::new() })
+            let words = unsafe { Direct::new() };
+            found.known_text(&self.layout, state, &words, NAMES.with(recording))
         } else {
             without_gil(found, &self.layout, state)
         };

@@ -51,30 +51,90 @@ fn is_there(words: &impl Words, address: usize, known: &[u8]) -> Option<bool> {
     Some(true)
 }
 
-/// The keys and values of a dictionary whose table is its own, the first `most`.
+/// The keys and values of a dictionary whose table is its own, the last `most`.
+#[inline]
+#[unsafe(link_section = "nthbyte_hot")]
 pub fn entries(
     words: &impl Words,
     layout: &Layout,
     dictionary: usize,
     most: usize,
-) -> Option<impl Iterator<Item = (usize, usize)>> {
+) -> Option<impl DoubleEndedIterator<Item = (usize, usize)>> {
+    Some(table(words, layout, dictionary, most)?.map(|(_, _, pair)| pair))
+}
+
+/// The same, each with its number and its address.
+#[inline]
+#[unsafe(link_section = "nthbyte_hot")]
+fn table(
+    words: &impl Words,
+    layout: &Layout,
+    dictionary: usize,
+    most: usize,
+) -> Option<impl DoubleEndedIterator<Item = (usize, usize, (usize, usize))>> {
     let keys = words.word(dictionary.checked_add(layout.dict_keys)?)?;
     // `dk_log2_size`, `dk_log2_index_bytes` and `dk_kind`.
     let [_, index_bytes, kind, ..] = words
         .word(keys.checked_add(layout.keys_log2_size)?)?
         .to_ne_bytes();
-    let count = words
-        .word(keys.checked_add(layout.keys_entries)?)?
-        .min(most);
+    let count = words.word(keys.checked_add(layout.keys_entries)?)?;
     let first = keys
         .checked_add(layout.keys_size)?
         .checked_add(1usize.checked_shl(u32::from(index_bytes))?)?;
     let (size, key) = if kind == GENERAL { (24, 8) } else { (16, 0) };
-    Some((0..count).filter_map(move |at| {
-        let entry = first.checked_add(at * size + key)?;
-        let pair = (words.word(entry)?, words.word(entry + 8)?);
-        (pair.0 != 0 && pair.1 != 0).then_some(pair)
+    Some((count.saturating_sub(most)..count).filter_map(move |at| {
+        let entry = first.wrapping_add(at.wrapping_mul(size)).wrapping_add(key);
+        let pair = (words.word(entry)?, words.word(entry.wrapping_add(8))?);
+        (pair.0 != 0 && pair.1 != 0).then_some((at, entry, pair))
     }))
+}
+
+/// Where a dictionary's table had a key: in another of the same form, it is looked for there first.
+#[derive(Clone, Copy)]
+pub struct Place {
+    keys: usize,
+    form: usize,
+    at: usize,
+    entry: usize,
+}
+
+impl Place {
+    pub const NONE: Self = Self {
+        keys: 0,
+        form: 0,
+        at: 0,
+        entry: 0,
+    };
+
+    /// The value of a key, which is one object wherever it is used.
+    #[inline(always)]
+    pub fn value(
+        &mut self,
+        words: &impl Words,
+        layout: &Layout,
+        dictionary: usize,
+        key: usize,
+        most: usize,
+    ) -> Option<usize> {
+        let keys = words.word(dictionary.checked_add(layout.dict_keys)?)?;
+        let form = words.word(keys.checked_add(layout.keys_log2_size)?)?;
+        // The table is as large as that one was, so the entry is inside of it.
+        if (keys, form) == (self.keys, self.form)
+            && words.word(keys.checked_add(layout.keys_entries)?)? > self.at
+            && words.word(self.entry)? == key
+        {
+            return words.word(self.entry.wrapping_add(8));
+        }
+        let (at, entry, value) = table(words, layout, dictionary, most)?
+            .find_map(|(at, entry, pair)| (pair.0 == key).then_some((at, entry, pair.1)))?;
+        *self = Self {
+            keys,
+            form,
+            at,
+            entry,
+        };
+        Some(value)
+    }
 }
 
 /// The key of a dictionary that is this text, and its value.
@@ -98,13 +158,26 @@ pub fn is_str(words: &impl Words, layout: &Layout, object: usize) -> Option<bool
     has_name(words, layout, type_of(words, object)?, b"str\0")
 }
 
+/// The state of a `str`.
+#[inline(always)]
+fn state_of(words: &impl Words, layout: &Layout, of: usize) -> Option<u32> {
+    let state = words.word(of.checked_add(layout.str_state & !7)?)?;
+    Some((state >> (layout.str_state % 8 * 8)) as u32)
+}
+
+/// Whether a `str` has its text behind it, in ASCII.
+#[inline(always)]
+pub fn is_ascii(words: &impl Words, layout: &Layout, of: usize) -> Option<bool> {
+    let both = layout.str_bits.compact | layout.str_bits.ascii;
+    Some(state_of(words, layout, of)? & both == both)
+}
+
 /// Adds the text of a `str`. `None` if it has an unknown form.
 #[inline]
 #[unsafe(link_section = "nthbyte_hot")]
 pub fn push_text(words: &impl Words, layout: &Layout, of: usize, to: &mut Text) -> Option<()> {
     let length = words.word(of.checked_add(layout.str_length)?)?;
-    let state = words.word(of.checked_add(layout.str_state & !7)?)?;
-    let state = (state >> (layout.str_state % 8 * 8)) as u32;
+    let state = state_of(words, layout, of)?;
     let bits = layout.str_bits;
     if state & bits.compact == 0 {
         return None;
