@@ -278,7 +278,7 @@ async def fetch_in_group():
         return Derived(coro, loop=loop, **options)
     asyncio.get_running_loop().set_task_factory(derived)
     await asyncio.create_task(leaf("derived"), name="derived")
-    # One after the other, so that tasks and names come to be where others were; with more and more in the thread's dictionary.
+    # One after the other, so that tasks and names come to be where others were, as the dictionary of the thread grows.
     kept = []
     for number in range(20):
         kept.append(threading.local())
