@@ -476,7 +476,7 @@ class _Library:
     def prepare_vmprof(self) -> int:
         """Returns the descriptor for _vmprof. Raises Error if no session is possible now."""
         if not self._can_hook():
-            raise _Refused("PyPy cannot be hooked on this processor, only on x86-64")
+            raise _Refused("PyPy cannot be hooked on this processor, only on x86-64 and ARM64")
         message = self._backend.newp(self._array, 1024)
         descriptor: int = self._prepare_vmprof(message, 1024)
         if descriptor < 0:

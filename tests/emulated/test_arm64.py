@@ -81,7 +81,7 @@ def test_a_known_program(python: str, tmp_path: Path) -> None:
     assert any(thread["name"].endswith("worker") for thread in firefox(profile)["threads"])
 
 
-@pytest.mark.parametrize("python", CPYTHONS)
+@pytest.mark.parametrize("python", [*CPYTHONS, "pypy3"])
 def test_time_samples(python: str, tmp_path: Path) -> None:
     """The function that uses most of the CPU time has most of the samples, by the stack at the signal."""
     program = (
@@ -258,12 +258,45 @@ def test_a_program_for_another_processor_is_refused(tmp_path: Path) -> None:
     assert "is built for x86-64: nthbyte profiles native programs for AArch64 here" in refused.err
 
 
-def test_pypy_is_sampled_at_its_collections(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text("kept = [[number] for number in range(1_000_000)]\nprint(len(kept))")
-    done = emulated("pypy3", "-m", "nthbyte", "run", "-o", "out.nthb", "program.py", folder=tmp_path).ok()
-    assert done.out == "1000000\n"
-    assert "PyPy cannot be hooked on this processor" in done.err
-    assert summary(tmp_path / "out.nthb")["samples"] > 0
+def test_objects_of_pypy(tmp_path: Path) -> None:
+    """Those in the nursery, and large ones, which a changed call of `malloc` shows."""
+    program = """
+import gc
+
+class Node:
+    def __init__(self, number):
+        self.number = number
+
+def nodes(count):
+    return [Node(number) for number in range(count)]
+
+def texts(count):
+    return [b"t" * 1000 + b"%d" % (1000 + number) for number in range(count)]
+
+def large(count):
+    return [bytes(1_000_000) for _ in range(count)]
+
+kept = nodes(20_000), texts(2000), large(5)
+gc.collect()
+print(len(kept))
+"""
+    (tmp_path / "program.py").write_text(program)
+    words = ["-m", "nthbyte", "run", "--every", "4KiB", "-o", "out.nthb", "program.py"]
+    done = emulated("pypy3", *words, folder=tmp_path).ok()
+    assert done.out == "3\n"
+    assert "cannot" not in done.err
+    profile = tmp_path / "out.nthb"
+    recorded = summary(profile, "--by", "function", "--top", "500")
+    assert recorded["method"] == "nursery-limit" and not recorded["notes"]
+    rows = {row["name"]: row for row in recorded["rows"]}
+    # 5 bytes objects of 1,000,000, and 2,000 of 1,000 which are made of another one.
+    assert is_near(rows["large"]["total_bytes"], 5_000_000)
+    assert is_near(rows["texts"]["total_bytes"], 2 * 2000 * 1030)
+    types = {row["name"]: row for row in summary(profile, "--by", "type", "--top", "500")["rows"]}
+    assert is_near(types["text or bytes"]["survivors"], 5_000_000 + 2000 * 1030)
+    assert types["Node"]["self_bytes"]["estimate"] > 0
+    # The functions that begin and end the compiler's work were found, and collections.
+    assert recorded["collections"]["count"] > 0
 
 
 def test_children_and_parts_of_a_run(tmp_path: Path) -> None:

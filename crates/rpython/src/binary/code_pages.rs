@@ -14,6 +14,8 @@ use std::io;
 
 use nthbyte_host::memory::page_size;
 
+use super::instruction_cache::make_visible;
+
 /// Changes code in pages that have this protection. If an error is returned, nothing was changed.
 ///
 /// # Safety
@@ -48,6 +50,7 @@ unsafe fn replace(
         std::ptr::copy_nonoverlapping(start as *const u8, copy as *mut u8, length);
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), (copy + offset) as *mut u8, bytes.len());
     }
+    make_visible(copy, length);
     let place = || -> io::Result<()> {
         protect(copy, length, protection)?;
         // SAFETY: the new pages differ from the old ones only in `bytes`, which the caller guarantees to
@@ -130,6 +133,7 @@ pub fn page_near(target: usize, reach: usize) -> Result<usize, String> {
 /// # Errors
 /// One clause, if the system does not allow that.
 pub fn seal(page: usize) -> Result<(), String> {
+    make_visible(page, page_size());
     protect(page, page_size(), libc::PROT_READ | libc::PROT_EXEC).map_err(|error| refused(&error))
 }
 

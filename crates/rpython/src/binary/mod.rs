@@ -5,7 +5,10 @@
 //! library        where the library lies in memory, and its imports
 //! memory_map     the protection of each page
 //! imports        import slots that lead to another function for a while
+//! function       what is known of a function by its instructions
 //! function_table where functions begin
+//! agreement      what a search does alike on every processor
+//! instruction_cache code that was written, for what executes it
 //! code_pages     code that is changed without ever being writable and executable at once
 //! x86_64/        what depends on the processor:
 //!   search           finds the collector in the code
@@ -19,6 +22,7 @@
 //!   entry            code that passes small requests of memory on at once
 //!   thread_pointer   the identity of the calling thread
 //!   cache            prefetching
+//! aarch64/       the same, but for programs of few allocations
 //! unsupported    the same for a processor without a folder: nothing is found
 //! ```
 //!
@@ -27,19 +31,28 @@
 // Without a folder for the processor, nothing changes code, and the results of a search are unused.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod agreement;
 mod code_pages;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod function;
 mod function_table;
 mod imports;
 mod incminimark;
+mod instruction_cache;
 mod library;
 mod memory_map;
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 #[cfg(not(target_arch = "x86_64"))]
 mod unsupported;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+use aarch64 as architecture;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 use unsupported as architecture;
 #[cfg(target_arch = "x86_64")]
 use x86_64 as architecture;
@@ -84,6 +97,9 @@ impl Collector {
     /// # Errors
     /// As for [`Self::find`].
     pub fn find_in_program(program: &MappedLibrary) -> Result<Self, String> {
+        if !architecture::IN_PROGRAMS {
+            return Err("there is no search for this processor".to_owned());
+        }
         let (code, text) = (program.code(), program.text.start);
         architecture::search::search(code, text, &program.data)
             .or_else(|_| architecture::few_sites::search(code, text, &program.data))

@@ -2,6 +2,8 @@
 
 /// The collector cannot be hooked.
 pub const CAN_HOOK: bool = false;
+/// It is not sought.
+pub const IN_PROGRAMS: bool = false;
 
 /// No relocation is known.
 pub const IMPORT_RELOCATIONS: [u32; 0] = [];

@@ -1,32 +1,13 @@
 //! The instructions of a function, found by following its branches.
 
-use std::collections::HashSet;
-
-use foldhash::fast::FixedState;
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
-/// A set of addresses and offsets of the mapped library.
-pub type Set<T> = HashSet<T, FixedState>;
+use crate::binary::function::{Function, Set};
 
 /// At most this many instructions of a function are followed.
 const LONGEST_FUNCTION: usize = 30_000;
 /// A jump over more bytes than this leaves the function.
 const FARTHEST_JUMP: usize = 1 << 16;
-
-/// The properties of a function that the search uses.
-#[derive(Debug, Default)]
-pub struct Function {
-    /// Functions that it calls directly, each once, in the order of the first call.
-    pub calls: Vec<usize>,
-    /// Offsets from a register (other than the stack pointer) at which it stores a word.
-    pub stores: Set<usize>,
-    /// The constants that it stores as words, and their offsets from a register.
-    pub constants: Set<(usize, i32)>,
-    /// Addresses relative to `%rip` at which it stores a word.
-    pub stores_absolute: Set<usize>,
-    /// Targets of its jumps within itself.
-    pub targets: Set<usize>,
-}
 
 impl Function {
     /// Follows the function at `start` in `code`, which is mapped at `text`.

@@ -22,8 +22,9 @@ use std::ops::Range;
 
 use nthbyte_session::KeyMap;
 
-use super::control_flow::Function;
-use super::search::{CLOSE_BY, Found, displacement, field_access, leads};
+use super::search::{CLOSE_BY, displacement, field_access};
+use crate::binary::agreement::{Found, leads};
+use crate::binary::function::Function;
 use crate::binary::incminimark::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT};
 
 /// A program with fewer fast paths is refused. The smallest program, which allocates in one line, has 34: RPython's own

@@ -14,6 +14,8 @@ pub mod thread_pointer;
 
 /// The collector can be hooked.
 pub const CAN_HOOK: bool = true;
+/// It is sought in programs other than PyPy, too.
+pub const IN_PROGRAMS: bool = true;
 
 /// Relocation types of a slot that holds the address of an imported symbol.
 pub const IMPORT_RELOCATIONS: [u32; 2] = [

@@ -1,8 +1,8 @@
 //! Finds the functions, besides a collection's, that set both of the nursery's pointers: `allocate_nursery`, which the
 //! collector's set-up calls, or the function into which a compiler has put it.
 
-use super::control_flow::Function;
 use super::search::field_access;
+use crate::binary::function::Function;
 use crate::binary::function_table::FunctionTable;
 use crate::binary::incminimark::Collector;
 

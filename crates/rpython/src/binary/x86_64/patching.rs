@@ -8,8 +8,8 @@ use iced_x86::{
 };
 use nthbyte_host::BoundedLock;
 
-use super::control_flow::Function;
 use crate::binary::code_pages::{self, give_back, page_near, seal};
+use crate::binary::function::Function;
 use crate::binary::imports::Redirect;
 use crate::binary::memory_map::MemoryMap;
 

@@ -30,17 +30,10 @@ use std::ops::Range;
 
 use nthbyte_session::KeyMap;
 
-use super::control_flow::{Function, Set};
-use crate::binary::incminimark::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT, MAJOR_STATES, Major};
+use crate::binary::agreement::{FEWEST_SITES, Found, clear_winner, leads, ranking};
+use crate::binary::function::Function;
+use crate::binary::incminimark::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT};
 
-/// A library with fewer slow paths is refused (Debian's builds of PyPy 7.3.11, 7.3.19 and 8.0.1 have 7,000 to 9,900). If so
-/// many agree on one candidate and it leads, the rest of the library is not searched: each page that is read becomes
-/// resident, a tenth of the code in these builds. All slow paths of the second-best candidate are fewer (200 to 290), so
-/// these alone are not enough, wherever they lie.
-const FEWEST_SITES: u32 = 500;
-/// The best candidate must have this many times the slow paths of the second-best one (measured: 27 to 35 times in all of
-/// the code).
-const LEAD: u32 = 5;
 /// Bytes of code before a slow path that are searched for the fields' offsets.
 const AROUND: usize = 600;
 /// Bytes before and after the comparison that are searched for the store.
@@ -86,71 +79,8 @@ pub fn search(code: &[u8], text: usize, data: &Range<usize>) -> Result<Collector
     found.collector(code, text, &slow_path)
 }
 
-/// What a search finds by the sites of allocations: the rest of the collector follows from it.
-pub(super) struct Found {
-    pub(super) gc: usize,
-    pub(super) reserve: usize,
-    pub(super) nursery_free: usize,
-    pub(super) nursery_top: usize,
-    pub(super) sites: u32,
-    pub(super) runner_up: u32,
-}
-
-impl Found {
-    /// `slow_path`: the function at `reserve`.
-    pub(super) fn collector(
-        self,
-        code: &[u8],
-        text: usize,
-        slow_path: &Function,
-    ) -> Result<Collector, String> {
-        let Self {
-            gc,
-            reserve,
-            nursery_free,
-            nursery_top,
-            sites,
-            runner_up,
-        } = self;
-        let minor = minor_collection(
-            code,
-            text,
-            gc,
-            reserve,
-            slow_path,
-            nursery_free,
-            nursery_top,
-        )?;
-        Ok(Collector {
-            gc,
-            reserve,
-            minor,
-            nursery_free,
-            nursery_top,
-            major: major_collection(code, text, slow_path, minor),
-            sites,
-            runner_up,
-        })
-    }
-}
-
 /// The number of slow paths for each pair of collector and target.
 type Votes = KeyMap<(usize, usize), u32>;
-
-/// The pair with the most votes, its votes, and the votes of the second-best pair.
-fn ranking(votes: &Votes) -> Option<((usize, usize), u32, u32)> {
-    let (&winner, &count) = votes.iter().max_by_key(|&(&pair, &count)| (count, pair))?;
-    let others = votes.iter().filter(|&(&pair, _)| pair != winner);
-    Some((
-        winner,
-        count,
-        others.map(|(_, &count)| count).max().unwrap_or(0),
-    ))
-}
-
-pub(super) const fn leads(count: u32, runner_up: u32) -> bool {
-    count / LEAD >= runner_up
-}
 
 struct SlowPath {
     /// Index of `lea` in the code.
@@ -245,87 +175,6 @@ pub(super) fn field_access(code: &[u8], text: usize, at: usize) -> Option<FieldA
         register: (rex & 4) << 1 | modrm >> 3 & 7,
         address: (text + at + 7).wrapping_add_signed(displacement(code, at + 3) as isize),
     })
-}
-
-fn clear_winner(votes: &KeyMap<usize, u32>) -> Option<usize> {
-    let (&winner, &count) = votes.iter().max_by_key(|&(_, &count)| count)?;
-    let others: u32 = votes.values().sum::<u32>() - count;
-    (count > 100 && others < count / 2).then_some(winner)
-}
-
-/// The one function that sets both fields, of those that `collect_and_reserve` calls directly or
-/// through one other function.
-fn minor_collection(
-    code: &[u8],
-    text: usize,
-    gc: usize,
-    reserve: usize,
-    slow_path: &Function,
-    nursery_free: usize,
-    nursery_top: usize,
-) -> Result<usize, String> {
-    let sets_both = |function: &Function| {
-        [nursery_free, nursery_top].iter().all(|&offset| {
-            function.stores.contains(&offset) || function.stores_absolute.contains(&(gc + offset))
-        })
-    };
-    if !sets_both(slow_path) {
-        return Err("the slow path does not set nursery_free and nursery_top".to_owned());
-    }
-    let mut found = Vec::new();
-    let mut level = slow_path.calls.clone();
-    for _ in 0..2 {
-        let mut next = Vec::new();
-        for callee in level {
-            if callee == reserve || found.contains(&callee) {
-                continue;
-            }
-            let function = Function::decode(code, text, callee);
-            if sets_both(&function) {
-                found.push(callee);
-            } else {
-                next.extend(function.calls);
-            }
-        }
-        if !found.is_empty() {
-            break;
-        }
-        level = next;
-        level.sort_unstable();
-        level.dedup();
-    }
-    match found[..] {
-        [minor] => Ok(minor),
-        [] => Err("no function called by the slow path empties the nursery".to_owned()),
-        _ => Err(format!(
-            "{} functions called by the slow path seem to empty the nursery",
-            found.len()
-        )),
-    }
-}
-
-/// The one function that sets one field to each of the states. A function that `collect_and_reserve` calls, and that
-/// also calls the minor collection, calls it.
-fn major_collection(code: &[u8], text: usize, slow_path: &Function, minor: usize) -> Option<Major> {
-    let mut found = Set::default();
-    for &callee in slow_path.calls.iter().filter(|&&call| call != minor) {
-        let progress = Function::decode(code, text, callee);
-        if !progress.calls.contains(&minor) {
-            continue;
-        }
-        for &step in progress.calls.iter().filter(|&&call| call != minor) {
-            let constants = Function::decode(code, text, step).constants;
-            let offsets = constants.iter().map(|&(offset, _)| offset);
-            let is_set = |&offset: &usize| {
-                let mut states = 0..MAJOR_STATES as i32;
-                states.all(|state| constants.contains(&(offset, state)))
-            };
-            let fields = offsets.filter(|&offset| offset < COLLECTOR_STRUCT && offset % 8 == 0);
-            found.extend(fields.filter(is_set).map(|state| Major { step, state }));
-        }
-    }
-    let mut found = found.into_iter();
-    found.next().filter(|_| found.next().is_none())
 }
 
 pub(super) fn displacement(code: &[u8], at: usize) -> i32 {

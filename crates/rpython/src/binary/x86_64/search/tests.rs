@@ -3,7 +3,9 @@
 use super::super::few_sites;
 use super::super::nursery_setters::nursery_setters;
 use super::*;
+use crate::binary::agreement::{LEAD, major_collection, minor_collection};
 use crate::binary::function_table::FunctionTable;
+use crate::binary::incminimark::{MAJOR_STATES, Major};
 
 const TEXT: usize = 0x40_0000;
 const DATA: Range<usize> = 0x80_0000..0x80_4000;
