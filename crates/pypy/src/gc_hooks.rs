@@ -202,7 +202,7 @@ fn node_of(
     codes: &mut PerEpoch<KeyMap<String, CodeId>>,
     stack: &str,
 ) -> Option<NodeId> {
-    let codes = codes.of(recording.epoch());
+    let codes = codes.of(recording.definitions());
     let mut parent = NodeId::ROOT;
     for frame in stack.lines().rev() {
         let (line, rest) = frame.split_once(' ')?;

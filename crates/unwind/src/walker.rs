@@ -251,7 +251,7 @@ impl Unwinder {
     /// The code object of a frame, and its position in it. A new file is defined first. `None` if there is no room.
     fn code(&mut self, recording: &mut Recording<'_>, address: usize) -> Option<(CodeId, u32)> {
         let (at, named, position) = self.modules.place(address)?;
-        let codes = self.codes.of(recording.epoch());
+        let codes = self.codes.of(recording.definitions());
         if let Some(&Some(code)) = codes.get(at) {
             return Some((code, position));
         }

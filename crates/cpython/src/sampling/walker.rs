@@ -122,7 +122,7 @@ impl Walker {
     ) -> Option<NodeId> {
         // SAFETY: by the contract.
         unsafe {
-            let end = self.read(layout, thread, codes, recording.epoch())?;
+            let end = self.read(layout, thread, codes, recording.definitions())?;
             self.place(layout, codes, recording, end, None)
         }
     }
@@ -245,7 +245,9 @@ impl Walker {
         mut unwinder: Option<&mut Unwinder>,
     ) -> Option<NodeId> {
         // The vectors keep their memory.
-        let placed = self.placed.of_or_begin(recording.epoch(), LastStack::clear);
+        let placed = self
+            .placed
+            .of_or_begin(recording.definitions(), LastStack::clear);
         // SAFETY: the thread has not run since the walk.
         unsafe { placed.take(&self.walk, end, self.reader)? };
         let LastStack {

@@ -129,7 +129,9 @@ impl Stacks {
 
     /// The node of the stack in `steps`, which becomes the previous stack.
     fn intern(&mut self, recording: &mut Recording<'_>) -> Option<NodeId> {
-        let known = self.known.of_or_begin(recording.epoch(), Known::clear);
+        let known = self
+            .known
+            .of_or_begin(recording.definitions(), Known::clear);
         let pairs = self.steps.iter().rev().zip(self.last.iter().rev());
         let alike = pairs.take_while(|(new, last)| new == last).count();
         let shared = alike.min(known.last.len());

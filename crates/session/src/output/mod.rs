@@ -83,6 +83,11 @@ impl Output {
         &self.path
     }
 
+    /// Which file it is.
+    pub(crate) const fn identity(&self) -> Identity {
+        self.identity
+    }
+
     /// The file has another name from now on.
     pub(crate) fn has_moved(&mut self, path: &Path) {
         path.clone_into(&mut self.path);

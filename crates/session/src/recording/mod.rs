@@ -107,6 +107,14 @@ impl Recording<'_> {
         self.recorder.interner.epoch
     }
 
+    /// The epoch of the numbers of functions, types and stack nodes: it may end before [`Self::epoch`] does. A number from
+    /// before is not wrong, but what it stands for may be forgotten soon.
+    #[inline]
+    #[must_use]
+    pub const fn definitions(&self) -> Epoch {
+        self.recorder.interner.definitions
+    }
+
     /// The profile's description.
     #[must_use]
     pub const fn meta(&self) -> &Meta {

@@ -6,6 +6,7 @@
 
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Release;
 use std::time::{Duration, Instant};
 
 use nthbyte_host::exit;
@@ -178,6 +179,9 @@ impl Recorder {
         }
         if self.slot.take_must_forget_keys() {
             self.interner.forget_keys();
+            if self.keep.is_some() && self.interner.is_full() {
+                self.forget_definitions();
+            }
         }
         let now = self.clock.now();
         // In a child, and after the time without the thread, at once: the process may rest after this, until a signal
@@ -186,6 +190,16 @@ impl Recorder {
             self.wake(now);
         }
         now
+    }
+
+    /// Defines anew what is in use from now on: see [`Interner::begin_anew`].
+    fn forget_definitions(&mut self) {
+        let threads = self.interner.is_full_of_threads();
+        // Without room, there is none for new definitions either: the next of them asks again.
+        if self.push(Record::Renewed { threads }).is_some() {
+            self.slot.take_must_forget_keys();
+            self.interner.begin_anew();
+        }
     }
 
     pub(crate) const fn slot(&self) -> &'static SessionState {
@@ -422,6 +436,10 @@ impl Recorder {
     #[inline(never)]
     #[unsafe(link_section = "nthbyte_hot")]
     fn push_definitions(&mut self) -> Option<()> {
+        if self.keep.is_some() && self.interner.is_full() {
+            // The next recording begins anew: this one may have numbers that it needs.
+            self.slot.must_forget_keys.store(true, Release);
+        }
         if !self.interner.new_bulky.is_empty() {
             let definitions = std::mem::take(&mut self.interner.new_bulky);
             if let Err(Record::Bulky(back)) = self.push_one(Record::Bulky(definitions)) {

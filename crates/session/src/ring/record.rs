@@ -35,6 +35,11 @@ pub(crate) enum Record {
     },
     /// A piece of a JIT compiler's work.
     Compilation(Compilation),
+    /// No later event refers to functions, types and nodes that were defined before, but for a few under way. `threads`: nor to
+    /// threads.
+    Renewed {
+        threads: bool,
+    },
     /// Larger and rarer events. A single event is in a `Vec` too, because a `Vec` reports exhausted memory and `Box`
     /// aborts.
     Bulky(Vec<Bulky>),
@@ -103,7 +108,7 @@ impl Record {
             Self::Node(node) => write(&Event::Node(*node)),
             Self::Nodes(nodes) => nodes.iter().for_each(|node| write(&Event::Node(*node))),
             Self::Allocation(allocation, _) => write(&Event::Allocation(*allocation)),
-            Self::Provisional(_) | Self::Ring(_) => {}
+            Self::Provisional(_) | Self::Ring(_) | Self::Renewed { .. } => {}
             Self::Freed(sample, time) => write(&Event::Freed(*sample, *time)),
             Self::Cpu(sample) => write(&Event::Cpu(*sample)),
             Self::Period(source, period) => write(&Event::Period(*source, *period)),

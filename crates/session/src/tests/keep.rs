@@ -133,6 +133,73 @@ fn files_are_whole_alone_and_together() {
     assert!(!with_damage.damage.is_empty());
 }
 
+/// A program that makes new code, types and threads all the time.
+#[test]
+fn new_definitions_without_end_need_a_bounded_memory() {
+    let _turn = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("app.nthb");
+    let session = start(
+        &path,
+        serde_json::json!({"nanos": 3_600_000_000_000_u64, "part_nanos": 60_000_000}),
+    );
+    let (mut kept, mut most) = (Vec::new(), 0);
+    for step in 0..100_000_u64 {
+        let mut recording = session.record(LostKind::Allocations).unwrap();
+        recording.thread_named_by_system(step).unwrap();
+        let stack = a_function(&mut recording, step);
+        let one = an_allocation(&mut recording, stack, 100 + step).unwrap();
+        if step.is_multiple_of(1000) {
+            kept.push(one);
+        } else {
+            let time = recording.now();
+            recording.freed(one, time);
+            recording.forget_function(step);
+        }
+        let interner = &recording.recorder.interner;
+        most = most.max(interner.functions.defined() as usize + interner.threads.defined());
+    }
+    assert!(most < 2 * (1 << 14) + 100, "{most}");
+    assert_eq!(session.finish(None).samples, 100_000);
+    let whole = load(&files(&path));
+    assert!(whole.complete && whole.damage.is_empty());
+    assert_eq!(whole.samples.len(), 100_000);
+    for sample in whole.samples.iter() {
+        let frame = whole.stack(sample.stack).next().unwrap();
+        let name = &whole.functions[frame.function as usize].name;
+        assert_eq!(name, &format!("function {}", sample.shape.size - 100));
+    }
+    let alive = whole.samples.ids();
+    let alive = alive.filter(|&id| whole.samples.lifetime(id) == Lifetime::StillLive);
+    assert_eq!(alive.count(), kept.len());
+}
+
+/// The writer thread has a table of descriptors of its own, so the program's table still has the first file.
+#[test]
+fn a_file_that_was_divided_stays_open_nowhere() {
+    let _turn = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("app.nthb");
+    let session = start(
+        &path,
+        serde_json::json!({"nanos": 3_600_000_000_000_u64, "part_nanos": 60_000_000}),
+    );
+    let mut kept = Vec::new();
+    record(&session, &path, 2, &mut kept);
+    // The next wake of the thread closes it.
+    std::thread::sleep(Duration::from_millis(300));
+    drop(session.record(LostKind::Other).unwrap());
+    let open = || {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap();
+        let all = all.filter_map(|one| std::fs::read_link(one.unwrap().path()).ok());
+        all.filter(|target| target.starts_with(folder.path()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(open(), [] as [PathBuf; 0]);
+    session.finish(None);
+    assert_eq!(open(), [] as [PathBuf; 0]);
+}
+
 #[test]
 fn old_files_become_sums_and_then_nothing() {
     let _turn = one_at_a_time();

@@ -197,6 +197,15 @@ impl Drain {
         self.left_behind = None;
     }
 
+    /// The descriptor in the program's table, if it is not that of the present file: with `--keep`, an earlier one.
+    pub(super) fn take_stale(&mut self) -> Option<HostDescriptor> {
+        let Sink::Open(writer) = &self.sink else {
+            return None;
+        };
+        let known = writer.get_ref().identity();
+        self.left_behind.take_if(|left| left.identity != known)
+    }
+
     /// From here on, the program cannot close the file under the thread.
     fn take_file_along(&mut self) {
         if let Sink::Open(writer) = &mut self.sink
@@ -238,6 +247,11 @@ impl Drain {
                     // Other sources record their samples at once, between the pending ones.
                     if sample.source == SourceId::ALLOCATIONS {
                         self.pending.recorded(sample.time);
+                    }
+                }
+                &Record::Renewed { threads } => {
+                    if let Some(kept) = &mut self.kept {
+                        kept.renewed(threads);
                     }
                 }
                 _ => {}

@@ -303,8 +303,16 @@ impl Writer {
         left
     }
 
+    /// Closes what the thread cannot: it has a table of its own.
+    fn close_left_behind(&self) {
+        if let Some(descriptor) = self.shared.take_left_behind() {
+            descriptor.close();
+        }
+    }
+
     /// Takes the drain back if the thread has stopped.
     fn take_back(&mut self) {
+        self.close_left_behind();
         if matches!(self.place, DrainOwner::Running(_))
             && let Some(left) = self.shared.left()
         {
@@ -323,6 +331,7 @@ impl Writer {
     }
 
     fn put(&mut self, left: Left) {
+        self.close_left_behind();
         self.place = match left {
             Left::Drain(drain) => DrainOwner::Stopped(drain),
             Left::Outcome(outcome, descriptor) => DrainOwner::Ended(outcome, descriptor),

@@ -65,12 +65,15 @@ pub(crate) struct ThreadState {
     /// Whether the thread has left its result.
     has_left: AtomicBool,
     left: Condvar,
+    /// Whether the thread has left a descriptor behind.
+    has_left_behind: AtomicBool,
 }
 
 #[derive(Default)]
 struct Exchange {
     end: Option<LastWords>,
     left: Option<Left>,
+    left_behind: Option<HostDescriptor>,
 }
 
 impl Deref for ThreadState {
@@ -94,6 +97,7 @@ impl ThreadState {
             exchange: Mutex::default(),
             has_left: AtomicBool::new(false),
             left: Condvar::new(),
+            has_left_behind: AtomicBool::new(false),
         }
     }
 
@@ -150,6 +154,24 @@ impl ThreadState {
                 return None;
             }
         }
+    }
+
+    /// A descriptor in the program's table that is not needed any more, and that this thread cannot close there.
+    fn leave_behind(&self, descriptor: Option<HostDescriptor>) {
+        if descriptor.is_some() {
+            self.exchange().left_behind = descriptor;
+            self.has_left_behind.store(true, Release);
+        }
+    }
+
+    /// What the thread has left behind. Takes no lock if there is nothing.
+    pub(super) fn take_left_behind(&self) -> Option<HostDescriptor> {
+        if !self.has_left_behind.load(Acquire) {
+            return None;
+        }
+        let mut exchange = self.exchange();
+        self.has_left_behind.store(false, Relaxed);
+        exchange.left_behind.take()
     }
 
     fn leave(&self, left: Left) {
@@ -244,7 +266,9 @@ fn run(mut drain: Box<Drain>, shared: &ThreadState) -> Left {
                     drain.write_out(shared);
                     shared.has_flushed(request);
                 }
-                if drain.work(shared) && released.elapsed() >= BETWEEN_RELEASES {
+                let has_written = drain.work(shared);
+                shared.leave_behind(drain.take_stale());
+                if has_written && released.elapsed() >= BETWEEN_RELEASES {
                     // Half of this library's mapped pages are not needed until the next block.
                     image::release_again();
                     released = Instant::now();
@@ -259,6 +283,7 @@ fn run(mut drain: Box<Drain>, shared: &ThreadState) -> Left {
             }
             ThreadRequest::Stop => {
                 drain.write_out(shared);
+                shared.leave_behind(drain.take_stale());
                 drain.leave_thread();
                 return Left::Drain(drain);
             }

@@ -79,6 +79,8 @@ pub(crate) struct Keyed<Id, Known> {
     by_key: KeyMap<u64, Known>,
     by_name: KeyMap<&'static str, Id>,
     next: u32,
+    /// The number of the first one that was defined since [`Self::begin_anew`].
+    first: u32,
 }
 
 impl<Id: Number, Known> Default for Keyed<Id, Known> {
@@ -87,6 +89,7 @@ impl<Id: Number, Known> Default for Keyed<Id, Known> {
             by_key: KeyMap::default(),
             by_name: KeyMap::default(),
             next: Id::ALL[0],
+            first: Id::ALL[0],
         }
     }
 }
@@ -133,5 +136,19 @@ impl<Id: Number, Known: Copy> Keyed<Id, Known> {
     /// Removes all keys. Names and numbers stay valid.
     pub(crate) fn forget_keys(&mut self) {
         self.by_key.clear();
+    }
+
+    /// How many were defined since [`Self::begin_anew`].
+    pub(crate) const fn defined(&self) -> u32 {
+        self.next - self.first
+    }
+
+    /// Forgets all, and their memory. Numbers go on.
+    pub(crate) fn begin_anew(&mut self) {
+        *self = Self {
+            next: self.next,
+            first: self.next,
+            ..Self::default()
+        };
     }
 }

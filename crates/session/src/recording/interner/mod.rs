@@ -8,6 +8,10 @@
 //! definitions with text, then nodes, which refer to functions. Two slots of the ring hold any number of them, so a
 //! stack with thousands of new frames is not lost. If the ring has no room even for two slots, the definitions stay in
 //! the lists until it has: each number in use must reach the file.
+//!
+//! A program that makes new code all the time never stops to need new definitions. With `--keep`, an interner that has many
+//! begins anew ([`Interner::begin_anew`]): what is still in use is defined once more, under new numbers, and the writer drops
+//! the old ones that no sample refers to. So a process that lives for weeks needs no more memory for them in the end.
 
 mod epoch;
 mod keyed;
@@ -34,9 +38,16 @@ const MOST_NEW_NODES: usize = 1 << 16;
 /// The limit of new definitions with text outside the ring.
 const MOST_NEW_BULKY: usize = 1 << 14;
 
+/// With so many nodes, functions or types, or threads, an interner is full.
+const FULL_OF_NODES: u32 = 1 << 16;
+const FULL_OF_NAMES: u32 = 1 << 14;
+const FULL_OF_THREADS: usize = 1 << 14;
+
 /// The definitions of one epoch.
 pub(crate) struct Interner {
     pub(crate) epoch: Epoch,
+    /// The epoch of numbers of functions, types and nodes.
+    pub(crate) definitions: Epoch,
     pub(crate) threads: Threads,
     pub(crate) functions: Functions,
     pub(crate) types: Types,
@@ -50,8 +61,10 @@ pub(crate) struct Interner {
 impl Interner {
     /// An empty interner in a new epoch.
     pub(crate) fn begin() -> Self {
+        let epoch = Epoch::begin();
         Self {
-            epoch: Epoch::begin(),
+            epoch,
+            definitions: epoch,
             threads: Threads::default(),
             functions: Functions::default(),
             types: Types::default(),
@@ -84,6 +97,29 @@ impl Interner {
             return None;
         }
         self.new_bulky.try_reserve(1).ok()
+    }
+
+    /// Whether there are many definitions, of which most may not be in use any more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.nodes.defined() >= FULL_OF_NODES
+            || self.functions.defined() >= FULL_OF_NAMES
+            || self.types.defined() >= FULL_OF_NAMES
+            || self.is_full_of_threads()
+    }
+
+    pub(crate) fn is_full_of_threads(&self) -> bool {
+        self.threads.defined() >= FULL_OF_THREADS
+    }
+
+    /// Forgets all functions, types and nodes, and the threads if they are many. Numbers go on, and what has an old one keeps it.
+    pub(crate) fn begin_anew(&mut self) {
+        self.definitions = Epoch::begin();
+        self.functions.begin_anew();
+        self.types.begin_anew();
+        self.nodes.begin_anew();
+        if self.is_full_of_threads() {
+            self.threads.begin_anew();
+        }
     }
 
     /// Removes the keys of all functions and types: the host has freed objects, and other objects may now have their

@@ -7,7 +7,7 @@
 
 use nthbyte_profile::event::{Node, NodeId};
 
-/// The limit of node numbers. A program that needs more loses samples, so that the table's memory stays bounded.
+/// The limit of nodes. A program that needs more loses samples, so that the table's memory stays bounded.
 const MAX_NODES: u32 = 1 << 26;
 /// The position of the frame's kind in the word of its code.
 const KIND_SHIFT: u32 = 29;
@@ -38,6 +38,8 @@ pub(crate) struct Nodes {
     /// The number of lines is zero or a power of two. At least a quarter of the slots is free.
     lines: Vec<Line>,
     nodes: u32,
+    /// The number of the last node that was forgotten.
+    forgotten: u32,
 }
 
 impl Nodes {
@@ -54,7 +56,7 @@ impl Nodes {
 
     /// Reserves space for one more node. `None` if there is none.
     pub(crate) fn reserve(&mut self) -> Option<()> {
-        if self.nodes + 1 >= MAX_NODES {
+        if self.nodes + 1 >= MAX_NODES || self.forgotten >= u32::MAX - MAX_NODES {
             return None;
         }
         if self.nodes as usize + 1 > self.lines.len() * LINE / 4 * 3 {
@@ -84,11 +86,23 @@ impl Nodes {
         let node = pack(node);
         let (line, at) = slot_of(&self.lines, node);
         self.nodes += 1;
-        self.lines[line].0[at] = Slot {
-            node,
-            number: self.nodes,
+        let number = self.forgotten + self.nodes;
+        self.lines[line].0[at] = Slot { node, number };
+        NodeId(number)
+    }
+
+    /// How many were defined since [`Self::begin_anew`].
+    pub(crate) const fn defined(&self) -> u32 {
+        self.nodes
+    }
+
+    /// Forgets all, and their memory. Numbers go on.
+    pub(crate) fn begin_anew(&mut self) {
+        *self = Self {
+            lines: Vec::new(),
+            nodes: 0,
+            forgotten: self.forgotten + self.nodes,
         };
-        NodeId(self.nodes)
     }
 }
 

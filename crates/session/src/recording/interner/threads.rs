@@ -7,6 +7,8 @@ use nthbyte_profile::event::ThreadId;
 #[derive(Default)]
 pub(crate) struct Threads {
     known: KeyMap<u64, KnownThread>,
+    /// How many were forgotten.
+    forgotten: u32,
     /// The thread of the last look-up. Most samples come from the same thread as the sample before.
     last: Option<(u64, KnownThread)>,
 }
@@ -49,10 +51,25 @@ impl Threads {
 
     /// Adds a thread. The caller has reserved space for it.
     pub(crate) fn define(&mut self, os_id: u64, naming: Naming) -> KnownThread {
-        let id = ThreadId(u32::try_from(self.known.len()).unwrap_or(u32::MAX));
+        let known = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
+        let id = ThreadId(self.forgotten.saturating_add(known));
         let known = KnownThread { id, naming };
         self.known.insert(os_id, known);
         known
+    }
+
+    /// How many were defined since [`Self::begin_anew`].
+    pub(crate) fn defined(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Forgets all, and their memory. Numbers go on.
+    pub(crate) fn begin_anew(&mut self) {
+        *self = Self {
+            known: KeyMap::default(),
+            forgotten: self.forgotten.saturating_add(self.known.len() as u32),
+            last: None,
+        };
     }
 
     /// Records where the thread's name was looked for.

@@ -5,6 +5,8 @@ use std::io;
 use nthbyte_profile::Writer;
 use nthbyte_profile::event::{CodeId, Event, Label, LabelSetId, Node, NodeId, ThreadId, TypeId};
 
+use super::live::Live;
+use super::sums::Counter;
 use crate::output::Output;
 use crate::ring::{Bulky, text};
 
@@ -14,59 +16,114 @@ pub(super) type File = Writer<Output>;
 /// Not defined in the present file.
 const NOT_HERE: u32 = u32::MAX;
 
-/// Definitions of one kind, with the number that each has in the present file.
+/// A definition.
+struct Entry<T> {
+    /// Its number in the session, and in the present file.
+    number: u32,
+    here: u32,
+    item: T,
+}
+
+/// Definitions of one kind, in the order of their numbers. Some are dropped: see [`Table::drop_unused`].
 struct Table<T> {
     /// The number of the first one, in the session and in a file.
     first: u32,
-    items: Vec<T>,
-    here: Vec<u32>,
+    all: Vec<Entry<T>>,
+    /// The session's number of the next one.
+    end: u32,
+    /// The file's number of the next one.
     next: u32,
+    /// What was defined before this one is not referred to, but by samples that are alive; and what comes from there on was
+    /// defined before the one after.
+    old: u32,
+    renewed: u32,
 }
 
 impl<T> Table<T> {
     const fn starting_at(first: u32) -> Self {
         Self {
             first,
-            items: Vec::new(),
-            here: Vec::new(),
+            all: Vec::new(),
+            end: first,
             next: first,
+            old: first,
+            renewed: first,
         }
     }
 
     fn push(&mut self, item: Option<T>) -> io::Result<()> {
         let item = item.ok_or(io::ErrorKind::OutOfMemory)?;
-        self.items.try_reserve(1)?;
-        self.here.try_reserve(1)?;
-        self.items.push(item);
-        self.here.push(NOT_HERE);
+        self.all.try_reserve(1)?;
+        self.all.push(Entry {
+            number: self.end,
+            here: NOT_HERE,
+            item,
+        });
+        self.end += 1;
         Ok(())
     }
 
+    /// Where it is. At the end, none is missing.
+    fn at(&self, number: u32) -> Option<usize> {
+        let behind = self.end.checked_sub(number)? as usize;
+        match self.all.len().checked_sub(behind) {
+            Some(at) if self.all.get(at)?.number == number => Some(at),
+            _ => self
+                .all
+                .binary_search_by_key(&number, |one| one.number)
+                .ok(),
+        }
+    }
+
     fn get(&self, number: u32) -> Option<&T> {
-        self.items.get(number.checked_sub(self.first)? as usize)
+        Some(&self.all[self.at(number)?].item)
     }
 
     fn get_mut(&mut self, number: u32) -> Option<&mut T> {
-        self.items.get_mut(number.checked_sub(self.first)? as usize)
+        let at = self.at(number)?;
+        Some(&mut self.all[at].item)
     }
 
     /// The number in the file; `None` if it has none yet.
     fn here(&self, number: u32) -> Option<u32> {
-        let at = number.checked_sub(self.first)?;
-        let here = self.here.get(at as usize).copied()?;
+        let here = self.all[self.at(number)?].here;
         (here != NOT_HERE).then_some(here)
     }
 
     fn define(&mut self, number: u32) -> u32 {
         let here = self.next;
-        self.here[(number - self.first) as usize] = here;
+        if let Some(at) = self.at(number) {
+            self.all[at].here = here;
+        }
         self.next += 1;
         here
     }
 
     fn begin_file(&mut self) {
-        self.here.fill(NOT_HERE);
+        for one in &mut self.all {
+            one.here = NOT_HERE;
+        }
         self.next = self.first;
+    }
+
+    /// What was defined until now is defined anew if it is needed. Events that are under way may still refer to it, so it is the
+    /// generation before that is old now.
+    const fn renew(&mut self) {
+        self.old = self.renewed;
+        self.renewed = self.end;
+    }
+
+    /// Those that are not old are in use.
+    fn in_use(&self) -> Vec<bool> {
+        self.all.iter().map(|one| one.number >= self.old).collect()
+    }
+
+    fn drop_unused(&mut self, in_use: &[bool]) {
+        let mut in_use = in_use.iter();
+        self.all.retain(|_| in_use.next().is_none_or(|&is| is));
+        if self.all.capacity() > 2 * self.all.len() + 1024 {
+            self.all.shrink_to(self.all.len());
+        }
     }
 }
 
@@ -115,6 +172,52 @@ impl Definitions {
         self.types.begin_file();
         self.threads.begin_file();
         self.labels.begin_file();
+    }
+
+    /// What was defined before the last time is dropped, but for what is in use: by later definitions, samples that are alive, and
+    /// sums. Threads only if `threads`.
+    pub(super) fn renewed(&mut self, threads: bool, live: &Live, sums: &Counter) {
+        self.codes.renew();
+        self.nodes.renew();
+        self.types.renew();
+        if threads {
+            self.threads.renew();
+        }
+        let mut codes = self.codes.in_use();
+        let mut nodes = self.nodes.in_use();
+        let mut types = self.types.in_use();
+        let mut of_threads = self.threads.in_use();
+        fn mark<T>(table: &Table<T>, in_use: &mut [bool], number: u32) {
+            if let Some(at) = table.at(number) {
+                in_use[at] = true;
+            }
+        }
+        for sample in live.alive() {
+            mark(&self.nodes, &mut nodes, sample.stack.0);
+            mark(&self.types, &mut types, sample.type_id.0);
+            mark(&self.threads, &mut of_threads, sample.thread.0);
+        }
+        // A node comes after its parent.
+        for at in (0..nodes.len()).rev() {
+            if nodes[at] {
+                let Node { parent, code, .. } = self.nodes.all[at].item;
+                mark(&self.nodes, &mut nodes, parent.0);
+                mark(&self.codes, &mut codes, code.0);
+            }
+        }
+        let [of_codes, of_types] = sums.numbers();
+        of_codes.for_each(|number| mark(&self.codes, &mut codes, number));
+        of_types.for_each(|number| mark(&self.types, &mut types, number));
+        self.codes.drop_unused(&codes);
+        self.nodes.drop_unused(&nodes);
+        self.types.drop_unused(&types);
+        self.threads.drop_unused(&of_threads);
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.codes.all.len() + self.nodes.all.len() + self.types.all.len() + self.threads.all.len()
     }
 
     /// Keeps a definition. Returns whether the event is one.

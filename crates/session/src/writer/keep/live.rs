@@ -66,6 +66,12 @@ impl Live {
         Some(SampleId(self.all[self.find(sample)?].here))
     }
 
+    /// The samples that are alive.
+    pub(super) fn alive(&self) -> impl Iterator<Item = &Allocation> {
+        let alive = self.all.iter().filter(|one| one.is_alive);
+        alive.map(|one| &one.allocation)
+    }
+
     /// Those that are alive, which get the first numbers of a new file.
     pub(super) fn begin_file(&mut self) -> &[Living] {
         self.drop_gone();

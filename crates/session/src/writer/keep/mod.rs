@@ -143,6 +143,12 @@ impl Kept {
         }
     }
 
+    /// No later event refers to what was defined before, but for a few under way: see [`crate::recording`]'s interner.
+    pub(super) fn renewed(&mut self, threads: bool) {
+        self.sums.shrink();
+        self.definitions.renewed(threads, &self.live, &self.sums);
+    }
+
     fn allocation(&mut self, allocation: &Allocation, file: &mut File) -> io::Result<()> {
         let number = self.next;
         self.next = self.next.saturating_add(1);
@@ -380,4 +386,106 @@ fn translated(
         labels: definitions.labels(allocation.labels, file)?,
         ..*allocation
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use nthbyte_profile::event::{
+        Code, CodeId, FrameKind, LabelSetId, Lines, Node, NodeId, SourceId, Thread, ThreadId,
+        TypeId, TypeName,
+    };
+
+    use super::*;
+    use crate::config::Config;
+
+    /// Each sample has a function, a type and a stack of its own. One of a hundred lives on, the others die at once.
+    #[test]
+    fn definitions_are_dropped_unless_something_alive_needs_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("app.nthb");
+        let json = serde_json::json!({"output": path, "period": 1, "distances": "every",
+            "keep": {"nanos": 3_600_000_000_000_u64}});
+        let config = Config::parse(&json.to_string()).unwrap();
+        let meta = config.meta(nthbyte_profile::Method::NurseryLimit, 1, Vec::new());
+        let meta = first_meta(&meta, config.keep);
+        let mut file = Writer::new(Output::create(&path).unwrap(), &meta).unwrap();
+        let mut kept = Kept::new(config.keep.unwrap(), &path, &meta);
+        let thread = Thread { os_id: 7, name: "" };
+        kept.write(&Event::Thread(thread), &mut file).unwrap();
+        let (mut most, mut of_sums) = (0, 0);
+        for step in 0..20_000_u32 {
+            let name = &format!("function {step}");
+            let code = Code {
+                name,
+                file: "f.py",
+                first_line: 1,
+                lines: Lines::Direct,
+            };
+            let node = |parent| {
+                Event::Node(Node {
+                    parent: NodeId(parent),
+                    code: CodeId(step),
+                    position: 1,
+                    kind: FrameKind::Interpreted,
+                })
+            };
+            let types = TypeName { name, native: "" };
+            let sample = Allocation {
+                time: Nanos(step.into()),
+                thread: ThreadId(0),
+                stack: NodeId(2 * step + 2),
+                size: u64::from(step),
+                block: u64::from(step),
+                points: 1,
+                type_id: TypeId(step + 1),
+                labels: LabelSetId::NONE,
+                source: SourceId::ALLOCATIONS,
+                survival: Survival::Unsaid,
+            };
+            let lives = step % 100 == 0;
+            let freed = Event::Freed(SampleId(step), Nanos(step.into()));
+            let events = [
+                Event::Code(code),
+                node(0),
+                node(2 * step + 1),
+                Event::Type(types),
+                Event::Allocation(sample),
+            ];
+            for event in events.iter().chain((!lives).then_some(&freed)) {
+                kept.write(event, &mut file).unwrap();
+            }
+            if step % 1000 == 999 {
+                kept.renewed(false);
+                most = most.max(kept.definitions.count());
+                of_sums = of_sums.max(kept.sums.numbers().into_iter().map(Iterator::count).sum());
+            }
+            if step % 5000 == 4999 {
+                let now = Nanos((u64::from(step) + 1) * 1_000_000);
+                file = kept.divide(file, &path, now).unwrap().0;
+            }
+        }
+        // Four of each sample of the last generations, of those that are alive, and what sums name.
+        assert!(most < 4 * 2000 + 4 * 200 + 2 * 1600 + 2, "{most}");
+        assert!(of_sums <= 8 * (200 + 100), "{of_sums}");
+        let end = End {
+            time: Nanos(21_000_000_000),
+            allocated: None,
+        };
+        drop(file.finish(end).unwrap());
+        // The last file alone has all that is alive.
+        let last = nthbyte_profile::Profile::load(&path).unwrap();
+        assert!(last.damage.is_empty());
+        let mut seen: Vec<u64> = Vec::new();
+        for sample in last.samples.iter() {
+            let name = format!("function {}", sample.shape.size);
+            let stack: Vec<_> = last.stack(sample.stack).collect();
+            assert_eq!(stack.len(), 2);
+            for frame in stack {
+                assert_eq!(last.functions[frame.function as usize].name, name);
+            }
+            assert_eq!(last.types[sample.type_id.0 as usize].name, name);
+            seen.push(sample.shape.size);
+        }
+        assert_eq!(seen, (0..20_000).step_by(100).collect::<Vec<u64>>());
+    }
 }

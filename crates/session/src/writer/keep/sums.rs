@@ -1,6 +1,7 @@
 //! What was allocated while a file was the present one, by function and by type.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::io;
 
 use nthbyte_profile::Distances;
@@ -9,6 +10,7 @@ use nthbyte_profile::model::Weight;
 use nthbyte_profile::segment::{PartSum, Sums};
 
 use super::definitions::Definitions;
+use crate::recording::KeyMap;
 
 /// So many functions and types are named.
 const MOST_FUNCTIONS: usize = 200;
@@ -18,8 +20,8 @@ const MOST_TYPES: usize = 100;
 #[derive(Default)]
 pub(super) struct Counter {
     all: PartSum,
-    functions: Vec<PartSum>,
-    types: Vec<PartSum>,
+    functions: KeyMap<u32, PartSum>,
+    types: KeyMap<u32, PartSum>,
 }
 
 impl Counter {
@@ -48,42 +50,65 @@ impl Counter {
         Ok(())
     }
 
+    /// The numbers of the functions that have sums, and those of the types.
+    pub(super) fn numbers(&self) -> [impl Iterator<Item = u32>; 2] {
+        [&self.functions, &self.types].map(|sums| sums.keys().copied())
+    }
+
+    /// Leaves those with most bytes, of many; more than are named, because some have one name.
+    pub(super) fn shrink(&mut self) {
+        for (sums, most) in [
+            (&mut self.functions, MOST_FUNCTIONS),
+            (&mut self.types, MOST_TYPES),
+        ] {
+            if sums.len() > 8 * most {
+                let all = std::mem::take(sums).into_iter();
+                sums.extend(largest(all, 4 * most));
+            }
+        }
+    }
+
     /// The sums, those with most bytes by name. A new count begins.
     pub(super) fn finish(&mut self, since: Nanos, until: Nanos, names: &Definitions) -> Sums {
-        let functions = largest(&self.functions, MOST_FUNCTIONS).map(|(code, sum)| {
-            let (name, file) = names.names_of_code(code);
-            (name.to_owned(), file.to_owned(), sum)
-        });
-        let types = largest(&self.types, MOST_TYPES)
-            .map(|(number, sum)| (names.name_of_type(number).to_owned(), sum));
-        let sums = Sums {
+        let mut functions = HashMap::new();
+        for (code, sum) in self.functions.drain() {
+            // A function may have had several numbers.
+            let all: &mut PartSum = functions.entry(names.names_of_code(code)).or_default();
+            all.add(&sum);
+        }
+        let mut types = HashMap::new();
+        for (number, sum) in self.types.drain() {
+            let all: &mut PartSum = types.entry(names.name_of_type(number)).or_default();
+            all.add(&sum);
+        }
+        let functions = largest(functions, MOST_FUNCTIONS)
+            .into_iter()
+            .map(|((name, file), sum)| (name.to_owned(), file.to_owned(), sum));
+        let types = largest(types, MOST_TYPES)
+            .into_iter()
+            .map(|(name, sum)| (name.to_owned(), sum));
+        Sums {
             since,
             until,
-            all: self.all,
+            all: std::mem::take(&mut self.all),
             functions: functions.collect(),
             types: types.collect(),
-        };
-        self.all = PartSum::default();
-        self.functions.fill(PartSum::default());
-        self.types.fill(PartSum::default());
-        sums
+        }
     }
 }
 
-fn at(sums: &mut Vec<PartSum>, number: u32) -> io::Result<&mut PartSum> {
-    let at = number as usize;
-    if sums.len() <= at {
-        sums.try_reserve(at + 1 - sums.len())?;
-        sums.resize(at + 1, PartSum::default());
-    }
-    Ok(&mut sums[at])
+fn at(sums: &mut KeyMap<u32, PartSum>, number: u32) -> io::Result<&mut PartSum> {
+    sums.try_reserve(1)?;
+    Ok(sums.entry(number).or_default())
 }
 
-/// The largest of them with their numbers; the largest first.
-fn largest(sums: &[PartSum], most: usize) -> impl Iterator<Item = (u32, PartSum)> {
-    let mut all: Vec<(u32, PartSum)> = (0..).zip(sums.iter().copied()).collect();
-    all.retain(|(_, sum)| sum.samples > 0);
-    all.sort_by_key(|(_, sum)| Reverse(sum.bytes as u64));
+/// The largest of them; the largest first, and of the same size in the order of their keys.
+fn largest<K: Ord>(sums: impl IntoIterator<Item = (K, PartSum)>, most: usize) -> Vec<(K, PartSum)> {
+    let mut all: Vec<(K, PartSum)> = sums.into_iter().collect();
+    all.sort_unstable_by(|(a, one), (b, other)| {
+        let bytes = |sum: &PartSum| Reverse(sum.bytes as u64);
+        bytes(one).cmp(&bytes(other)).then_with(|| a.cmp(b))
+    });
     all.truncate(most);
-    all.into_iter()
+    all
 }

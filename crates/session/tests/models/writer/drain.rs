@@ -92,6 +92,10 @@ impl Drain {
 
     pub(super) const fn leave_thread(&mut self) {}
 
+    pub(super) const fn take_stale(&mut self) -> Option<HostDescriptor> {
+        None
+    }
+
     pub(super) fn work(&mut self, progress: &Progress) -> bool {
         let tail = self.ends.ring.tail.load(Acquire);
         while self.taken < tail {
