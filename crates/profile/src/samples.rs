@@ -433,12 +433,20 @@ impl Samples {
 
     /// Removes the samples for which `keep` returns false; `keep` may give a sample another shape. The table of shapes stays,
     /// so a profile without samples still knows how they were taken.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&mut Sample) -> bool) {
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&mut Sample) -> bool) {
         if self.numbers.len() < self.len() {
             self.numbers = self.ids().map(|id| self.number(id)).collect();
         }
-        let mut kept = 0;
-        for id in self.ids() {
+        self.retain_from(0, keep);
+    }
+
+    /// The same from this sample on, in a time that does not depend on how many are before it. If none was removed in another
+    /// way, those that are left are all that there are: they get numbers anew.
+    pub(crate) fn retain_from(&mut self, first: u32, mut keep: impl FnMut(&mut Sample) -> bool) {
+        let mut kept = first as usize;
+        let ids = first..self.len() as u32;
+        looked_at(ids.len());
+        for id in ids.map(SampleId) {
             let mut sample = self.get(id);
             let shape = sample.shape;
             if !keep(&mut sample) {
@@ -453,7 +461,9 @@ impl Samples {
             self.shape[kept] = self.shape[from];
             self.lifetime[kept] = self.lifetime[from];
             self.freed.copy(from, kept);
-            self.numbers[kept] = self.numbers[from];
+            if let Some(&number) = self.numbers.get(from) {
+                self.numbers[kept] = number;
+            }
             kept += 1;
         }
         self.time.truncate(kept);
@@ -462,11 +472,6 @@ impl Samples {
         self.lifetime.truncate(kept);
         self.freed.truncate(kept);
         self.numbers.truncate(kept);
-    }
-
-    /// After some were removed: the samples that are left are all that there are.
-    pub(crate) fn number_anew(&mut self) {
-        self.numbers = Vec::new();
     }
 
     /// Gives all samples other stacks: `new` says which, from the thread and the stack.

@@ -40,30 +40,48 @@ impl Profile {
     /// Gives the samples that are left their arenas and their places in snapshots, after others were removed. `kept` says
     /// which samples are left.
     pub(crate) fn keep_numbers(&mut self, kept: &[bool]) {
-        let has_snapshots = self.processes.iter().any(|of| !of.snapshots.is_empty());
+        self.keep_numbers_from(0, kept, 0);
+    }
+
+    /// The same where `kept` says it of the samples from `first` on, and all before are left. Only processes from this one on
+    /// know any of them.
+    pub(crate) fn keep_numbers_from(&mut self, first: u32, kept: &[bool], process: usize) {
+        let has_snapshots = self.processes[process..]
+            .iter()
+            .any(|of| !of.snapshots.is_empty());
         if self.arenas.is_empty() && !has_snapshots {
             return;
         }
-        let mut count = 0;
+        let mut count = first;
         // The samples that are left before each one.
         let mut before = vec![count];
         before.extend(kept.iter().map(|&is_kept| {
             count += u32::from(is_kept);
             count
         }));
-        let left_before = |sample: usize| before[sample.min(kept.len())];
-        for run in &mut self.arenas {
+        let left_before = |sample: usize| match sample.checked_sub(first as usize) {
+            Some(after) => before[after.min(kept.len())],
+            None => sample as u32,
+        };
+        // They are in the order of their samples.
+        let known = self
+            .arenas
+            .partition_point(|run| run.first.index() + run.count as usize <= first as usize);
+        let mut runs = self.arenas.split_off(known);
+        for run in &mut runs {
             let first = run.first.index();
             let end = left_before(first.saturating_add(run.count as usize));
             run.first = SampleId(left_before(first));
             run.count = end - run.first.0;
         }
-        self.arenas.retain(|run| run.count > 0);
+        runs.retain(|run| run.count > 0);
+        self.arenas.append(&mut runs);
         let left = |sample: SampleId| {
-            let is_kept = kept.get(sample.index()).copied().unwrap_or(false);
+            let after = sample.index().checked_sub(first as usize);
+            let is_kept = after.is_none_or(|after| kept.get(after).copied().unwrap_or(false));
             is_kept.then(|| SampleId(left_before(sample.index())))
         };
-        for process in &mut self.processes {
+        for process in &mut self.processes[process..] {
             for snapshot in &mut process.snapshots {
                 snapshot.renumber(left);
             }

@@ -43,12 +43,12 @@ impl Parts {
         self.carried.len() < self.numbers.samples.len()
     }
 
-    /// Some samples are gone: says which are left.
-    pub(super) fn renumber(&mut self, kept: &[bool]) {
+    /// Some samples from `first` on are gone: says which are left.
+    pub(super) fn renumber(&mut self, first: u32, kept: &[bool]) {
         if self.alive.is_empty() {
             return;
         }
-        let mut count = 0;
+        let mut count = first;
         let new: Vec<Option<u32>> = kept
             .iter()
             .map(|&is_kept| {
@@ -58,7 +58,10 @@ impl Parts {
             })
             .collect();
         for here in self.alive.values_mut() {
-            *here = here.and_then(|here| new.get(here.index()).copied()?.map(SampleId));
+            *here = here.and_then(|here| match here.0.checked_sub(first) {
+                Some(after) => new.get(after as usize).copied()?.map(SampleId),
+                None => Some(here),
+            });
         }
     }
 }

@@ -56,15 +56,15 @@ impl Loader {
         let profile = &mut self.profile;
         let thinning = &mut self.thinning;
         let mask = (1_u64 << times.min(63)) - 1;
-        let mut kept = Vec::with_capacity(profile.samples.len());
+        let mut kept = Vec::with_capacity(profile.samples.len() - first as usize);
         let every: Vec<bool> = profile
             .samplings
             .iter()
             .map(|of| of.distances == Distances::Every)
             .collect();
-        profile.samples.retain(|sample| {
-            let is_older = (kept.len() as u32) < first;
-            let is_kept = is_older || every[sample.shape.sampling.index()] || {
+        // Each file is looked at once, however many there are.
+        profile.samples.retain_from(first, |sample| {
+            let is_kept = every[sample.shape.sampling.index()] || {
                 thinning.drawn += 1;
                 mixed(thinning.drawn) & mask == 0
             };
@@ -74,9 +74,9 @@ impl Loader {
             kept.push(is_kept);
             is_kept
         });
-        self.parts.renumber(&kept);
-        self.profile.samples.number_anew();
-        self.profile.keep_numbers(&kept);
+        self.parts.renumber(first, &kept);
+        let process = if first == 0 { 0 } else { self.first_process };
+        self.profile.keep_numbers_from(first, &kept, process);
     }
 
     /// Makes the samplings of samples that stay as heavy as it is due to them.
