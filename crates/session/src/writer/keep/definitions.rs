@@ -6,7 +6,6 @@ use nthbyte_profile::Writer;
 use nthbyte_profile::event::{CodeId, Event, Label, LabelSetId, Node, NodeId, ThreadId, TypeId};
 
 use super::live::Live;
-use super::sums::Counter;
 use crate::output::Output;
 use crate::ring::{Bulky, text};
 
@@ -176,7 +175,12 @@ impl Definitions {
 
     /// What was defined before the last time is dropped, but for what is in use: by later definitions, samples that are alive, and
     /// sums. Threads only if `threads`.
-    pub(super) fn renewed(&mut self, threads: bool, live: &Live, sums: &Counter) {
+    pub(super) fn renewed(
+        &mut self,
+        threads: bool,
+        live: &Live,
+        in_sums: [impl Iterator<Item = u32>; 2],
+    ) {
         self.codes.renew();
         self.nodes.renew();
         self.types.renew();
@@ -205,7 +209,7 @@ impl Definitions {
                 mark(&self.codes, &mut codes, code.0);
             }
         }
-        let [of_codes, of_types] = sums.numbers();
+        let [of_codes, of_types] = in_sums;
         of_codes.for_each(|number| mark(&self.codes, &mut codes, number));
         of_types.for_each(|number| mark(&self.types, &mut types, number));
         self.codes.drop_unused(&codes);

@@ -146,7 +146,8 @@ impl Kept {
     /// No later event refers to what was defined before, but for a few under way: see [`crate::recording`]'s interner.
     pub(super) fn renewed(&mut self, threads: bool) {
         self.sums.shrink();
-        self.definitions.renewed(threads, &self.live, &self.sums);
+        let in_sums = self.sums.numbers();
+        self.definitions.renewed(threads, &self.live, in_sums);
     }
 
     fn allocation(&mut self, allocation: &Allocation, file: &mut File) -> io::Result<()> {

@@ -4,24 +4,27 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;
 
+use foldhash::fast::FixedState;
+
 use nthbyte_profile::Distances;
 use nthbyte_profile::event::{Allocation, CodeId, Nanos};
 use nthbyte_profile::model::Weight;
 use nthbyte_profile::segment::{PartSum, Sums};
 
 use super::definitions::Definitions;
-use crate::recording::KeyMap;
 
 /// So many functions and types are named.
 const MOST_FUNCTIONS: usize = 200;
 const MOST_TYPES: usize = 100;
 
+type ByNumber = HashMap<u32, PartSum, FixedState>;
+
 /// By the session's numbers of functions and types.
 #[derive(Default)]
 pub(super) struct Counter {
     all: PartSum,
-    functions: KeyMap<u32, PartSum>,
-    types: KeyMap<u32, PartSum>,
+    functions: ByNumber,
+    types: ByNumber,
 }
 
 impl Counter {
@@ -97,7 +100,7 @@ impl Counter {
     }
 }
 
-fn at(sums: &mut KeyMap<u32, PartSum>, number: u32) -> io::Result<&mut PartSum> {
+fn at(sums: &mut ByNumber, number: u32) -> io::Result<&mut PartSum> {
     sums.try_reserve(1)?;
     Ok(sums.entry(number).or_default())
 }
