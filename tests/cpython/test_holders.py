@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness import IS_ALL, Interpreter, report
-from held import SERVICE, SNAPSHOTS_BETWEEN_THREADS, snapshots
+from harness import Interpreter, report
+from held import SERVICE, snapshots
 
 # The least and the most that each holds, in KiB: its texts, and what lies around them. Drawn blocks say it to a tenth.
 HELD = {
@@ -242,49 +242,6 @@ def test_a_walk_that_does_not_end_is_ended(cpython: Interpreter, tmp_path: Path)
     done = cpython.nthbyte("run", "--no-holders", "-o", "a.nthb", "-c", LOOPS, folder=tmp_path).ok()
     assert done.out == "[]\n"
     assert [found.why for found in snapshots(tmp_path / "a.nthb")] == ["it took too long"]
-
-
-FORKS = (
-    """
-import os, random, signal, sys, threading, time, nthbyte
-ended, waited = [], []
-signal.signal(signal.SIGCHLD, lambda *_: ended.append(1))
-stop = False
-
-def work(number):
-    kept, draw = {}, random.Random(number)
-    while not stop:
-        kept[draw.randrange(500)] = [str(draw.random()) for _ in range(draw.randrange(20))]
-        if number < 2 and draw.random() < 0.005:
-            child = os.fork()
-            if not child:
-                os._exit(0)
-            waited.append(os.waitpid(child, 0)[0] == child)
-
-"""
-    + SNAPSHOTS_BETWEEN_THREADS
-    + """\
-nthbyte.stop()
-try:
-    print(os.waitpid(-1, 0))
-except ChildProcessError:
-    print("no child")
-children = [open(f"/proc/self/task/{task}/children").read() for task in os.listdir("/proc/self/task")]
-print("".join(children).split(), all(waited), len(ended) <= len(waited))
-"""
-)
-
-
-@pytest.mark.parametrize("count", [100 if IS_ALL else 5])
-def test_threads_and_forks_of_the_program_notice_nothing(
-    cpython: Interpreter, tmp_path: Path, count: int
-) -> None:
-    (tmp_path / "forks.py").write_text(FORKS)
-    options = ("run", "-q", "--no-holders", "-o", "a.nthb")
-    done = cpython.nthbyte(*options, "forks.py", str(count), folder=tmp_path, timeout=600).ok()
-    assert done.out == "no child\n[] True True\n"
-    complete = [found for found in snapshots(tmp_path / "a.nthb") if found.outcome == "complete"]
-    assert len(complete) == count
 
 
 # How many elements the outermost loop of each function has taken, where that is known: what it is over has an end.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import IS_ALL, Interpreter, report
-from held import SERVICE, SNAPSHOTS_BETWEEN_THREADS, Snapshot, snapshots
+from harness import Interpreter, report
+from held import SERVICE, Snapshot, snapshots
 
 # The least and the most that each holds, in KiB: its texts, and what lies around them. Drawn objects say it to a tenth.
 HELD = {
@@ -52,64 +52,48 @@ def test_each_holder_has_its_name_and_its_amount(pypy: Interpreter, tmp_path: Pa
     assert rows["errors"] == "list of 300 ValueError"
 
 
-# Threads that allocate, fork and end, finalizers, and handlers of signals: copies of the process do nothing of that.
-FORKS = (
-    """
-import gc, os, random, signal, sys, threading, time, weakref, nthbyte
-ended, waited, finalized = [], [], []
-signal.signal(signal.SIGCHLD, lambda *_: ended.append(1))
-signal.signal(signal.SIGALRM, lambda *_: ended.append(1))
-signal.setitimer(signal.ITIMER_REAL, 0.003, 0.003)
-own = os.getpid()
-stop = False
+# Most objects of `before` die, and those of `after` take their places.
+ALLOCATED = """
+import gc, nthbyte
 
-class Mourned:
-    def __init__(self):
-        self.cycle = self
-    def __del__(self):
-        if os.getpid() != own:
-            # A child of the program may run this, too.
-            with open("/proc/self/comm") as name:
-                open(f"ran-in-{name.read().strip()}", "w").close()
+def before():
+    return [[str(i)] for i in range(100_000)]
 
-os.register_at_fork(after_in_child=lambda: ended.append(2))
+def after():
+    return [[str(i)] for i in range(100_000)]
 
-def work(number):
-    kept, draw = {}, random.Random(number)
-    while not stop:
-        kept[draw.randrange(500)] = [str(draw.random()) for _ in range(draw.randrange(20))]
-        Mourned()
-        if number < 2 and draw.random() < 0.0005:
-            child = os.fork()
-            if not child:
-                os._exit(0)
-            waited.append(os.waitpid(child, 0)[0] == child)
+def other():
+    return {i: ["%09d" % i] for i in range(50_000)}
 
+first = before()
+gc.collect()
+places = {id(one) for one in first}
+first = first[:50_000:10]
+gc.collect()
+second, kept = after(), other()
+# What is young moves here. What lives is marked, and some time later the rest is freed.
+gc.collect()
+print(sum(id(one) in places for one in second) > 1000)
+del places
+print(nthbyte.snapshot(force=True))
 """
-    + SNAPSHOTS_BETWEEN_THREADS
-    + """\
-assert gc.isenabled()
-nthbyte.stop()
-signal.setitimer(signal.ITIMER_REAL, 0)
-try:
-    print(os.waitpid(-1, 0))
-except ChildProcessError:
-    print("no child")
-print(all(waited), 2 in ended, os.path.exists("ran-in-nthbyte-holders"))
-"""
-)
 
 
-@pytest.mark.parametrize("count", [100 if IS_ALL else 4])
-def test_threads_and_forks_of_the_program_notice_nothing(
-    pypy: Interpreter, tmp_path: Path, count: int
-) -> None:
-    (tmp_path / "forks.py").write_text(FORKS)
-    options = ("run", "-q", "--no-holders", "-o", "a.nthb")
-    done = pypy.nthbyte(*options, "forks.py", str(count), folder=tmp_path, timeout=600).ok()
-    assert done.out == "no child\nTrue False False\n"
-    found = [one.why or one.outcome for one in snapshots(tmp_path / "a.nthb")]
-    assert [why for why in found if "not finished" not in why] == count * ["complete"]
+@pytest.mark.each
+def test_it_says_who_allocated_what_a_holder_has(pypy: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(ALLOCATED)
+    options = ("run", "-q", "--every", "8KiB", "--no-holders", "-o", "a.nthb")
+    done = pypy.nthbyte(*options, "app.py", folder=tmp_path).ok()
+    assert done.out == "True\nNone\n"
+    (found,) = snapshots(tmp_path / "a.nthb")
+    assert found.recorded > 200
+    shown = json.loads(report("holders", "--json", "a.nthb", folder=tmp_path).ok().out)
+    by = {row["holder"]: row["allocated_by"] for row in shown["holders"]}
+    for holder, function in (("first", "before"), ("second", "after"), ("kept", "other")):
+        place, samples = by[holder]
+        assert place.split(" ")[0] == function and samples > 30, by
+    # No sample of what has died is taken for that of what lies there now.
+    assert sum(of[1] for of in by.values() if of) >= 0.95 * found.recorded, by
 
 
 def test_it_is_taken_at_the_end_if_that_is_wanted_and_keys_are_left_out(

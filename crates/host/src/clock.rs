@@ -19,6 +19,12 @@ pub const fn cpu_clock_of(thread: i32) -> libc::clockid_t {
     (!thread << 3) | PER_THREAD | SCHEDULED_TIME
 }
 
+/// The CPU clock of a process (`MAKE_PROCESS_CPUCLOCK`).
+pub const fn cpu_clock_of_process(process: i32) -> libc::clockid_t {
+    const SCHEDULED_TIME: i32 = 2;
+    (!process << 3) | SCHEDULED_TIME
+}
+
 /// CPU time of a thread in nanoseconds; `None` if it has ended. Safe in a signal handler.
 pub fn thread_cpu(thread: i32) -> Option<u64> {
     read(cpu_clock_of(thread))

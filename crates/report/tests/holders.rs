@@ -598,7 +598,7 @@ fn what_was_allocated_under_a_label_has_its_holders() {
         ..HoldersAsked::default()
     };
     let none = Holders::asked(&whole, &asked).expect_err("no samples");
-    assert_eq!(none, HoldersError::NoSamples(""));
+    assert!(matches!(none, HoldersError::NoSamples(_)));
 }
 
 /// Of many sampled blocks that it did not draw, a snapshot has a part.

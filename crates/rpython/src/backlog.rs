@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use nthbyte_profile::event::{Collection, LostKind, TypeId};
+use nthbyte_profile::event::{Collection, LostKind, SampleId, TypeId};
 
 use crate::pending::PendingSample;
 use nthbyte_session::Recording;
@@ -42,16 +42,17 @@ impl Backlog {
         Self(VecDeque::new())
     }
 
-    /// Writes an event to the ring, or keeps it until there is room.
+    /// Writes an event to the ring, or keeps it until there is room. Returns the number of a sample that was written.
     pub fn push(
         &mut self,
         finished: Finished,
         recording: &mut Recording<'_>,
         types: &mut impl TypeIds,
-    ) {
+    ) -> Option<SampleId> {
         if self.0.is_empty() && recording.room() > SPARE_SLOTS {
-            hand_over(finished, recording, types);
-        } else if self.0.len() < LONGEST && self.0.try_reserve(1).is_ok() {
+            return hand_over(finished, recording, types);
+        }
+        if self.0.len() < LONGEST && self.0.try_reserve(1).is_ok() {
             self.0.push_back(finished);
         } else {
             let kind = match finished {
@@ -60,6 +61,7 @@ impl Backlog {
             };
             recording.lost(kind, 1);
         }
+        None
     }
 
     /// Writes as many waiting events as there is room for.
@@ -106,12 +108,19 @@ pub fn drain<'session>(
     }
 }
 
-fn hand_over(finished: Finished, recording: &mut Recording<'_>, types: &mut impl TypeIds) {
+fn hand_over(
+    finished: Finished,
+    recording: &mut Recording<'_>,
+    types: &mut impl TypeIds,
+) -> Option<SampleId> {
     match finished {
         Finished::Sample(object) => {
             let type_id = types.id(recording, object.type_number, object.class);
-            recording.allocation(object.finish(type_id), object.period);
+            recording.allocation(object.finish(type_id), object.period)
         }
-        Finished::Collection(collection) => recording.collection(collection),
+        Finished::Collection(collection) => {
+            recording.collection(collection);
+            None
+        }
     }
 }

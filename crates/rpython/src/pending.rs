@@ -23,6 +23,8 @@ const ITEMS_PER_CARD_WORD: usize = 128 * 64;
 enum Located {
     /// In the nursery, at this address.
     Nursery(usize),
+    /// It has left the nursery for this address.
+    Moved(usize),
     /// A large object: the address that `malloc` returned, and its size in bytes.
     Large(usize, usize),
 }
@@ -84,7 +86,7 @@ impl PendingSample {
                     // SAFETY: a forwarded object's next word is the address of its header, in live memory.
                     unsafe {
                         let moved_to = *(address as *const usize).add(1);
-                        self.place = Located::Nursery(moved_to);
+                        self.place = Located::Moved(moved_to);
                         self.type_number = *(moved_to as *const u32);
                     }
                 } else {
@@ -94,6 +96,8 @@ impl PendingSample {
                     }
                 }
             }
+            // It was resolved before.
+            Located::Moved(_) => {}
             Located::Large(..) if self.freed => self.allocation.survival = Survival::DiedYoung,
             Located::Large(..) => {}
         }
@@ -105,8 +109,10 @@ impl PendingSample {
     /// No minor collection has begun since the object's header was written.
     pub unsafe fn read_type(&mut self) {
         self.type_number = match self.place {
-            // SAFETY: the nursery is mapped, and the object lies in it.
-            Located::Nursery(address) => type_number(unsafe { *(address as *const u64) }),
+            Located::Nursery(address) | Located::Moved(address) => {
+                // SAFETY: the nursery is mapped, and the object lies in it.
+                type_number(unsafe { *(address as *const u64) })
+            }
             // SAFETY: the block has not been freed: a large object lives until a minor collection.
             Located::Large(address, size) => unsafe { type_of_large(address, size) },
         };
@@ -123,8 +129,17 @@ impl PendingSample {
     #[must_use]
     pub const fn address(&self) -> Option<usize> {
         match self.place {
-            Located::Nursery(address) => Some(address),
+            Located::Nursery(address) | Located::Moved(address) => Some(address),
             Located::Large(..) => None,
+        }
+    }
+
+    /// Where the object stays until a major collection frees it, once it has left the nursery.
+    #[must_use]
+    pub const fn moved_to(&self) -> Option<usize> {
+        match self.place {
+            Located::Moved(address) => Some(address),
+            Located::Nursery(_) | Located::Large(..) => None,
         }
     }
 
@@ -226,6 +241,7 @@ mod tests {
             (survived.type_number, survived.allocation.survival),
             (0x1388, Survival::Survived)
         );
+        assert_eq!(survived.moved_to(), Some(moved_to.as_ptr() as usize));
         let died = resolved(&[0x0000_0000_0000_1130, 7]);
         assert_eq!(
             (died.type_number, died.allocation.survival),
@@ -236,6 +252,7 @@ mod tests {
             (pinned.type_number, pinned.allocation.survival),
             (0x40, Survival::Survived)
         );
+        assert_eq!((died.moved_to(), pinned.moved_to()), (None, None));
     }
 
     #[test]

@@ -114,7 +114,7 @@ unsafe fn try_to_take(gil: &Gil, asked: &Asked<'_>) -> Result<(), String> {
     let limits = Limits {
         cpu: LONGEST,
         // At its end, the program waits.
-        is_idle: asked.reason != Reason::End,
+        yields: asked.reason != Reason::End,
     };
     let native = native::live(MOST_NATIVE, asked.reason == Reason::End);
     let work = || {

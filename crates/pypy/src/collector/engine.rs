@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use nthbyte_profile::event::{LostKind, Nanos};
+use nthbyte_profile::event::{LostKind, Nanos, SampleId};
 
 use super::sampling::{Remains, Sampling};
 use super::statistics::Statistics;
@@ -58,13 +58,27 @@ impl Engine {
     }
 
     /// Switches sampling off in a copy of the process that ends soon, with the interpreter's lock held: nothing is recorded there.
-    /// Returns the names of types; `None` if sampling was not on.
-    pub fn abandon() -> Option<Types> {
+    /// Returns the names of types, and the places of samples' objects; `None` if sampling was not on.
+    pub fn abandon() -> Option<(Types, Vec<(usize, SampleId)>)> {
         let engine = ENGINE.swap(std::ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: `begin` made the pointer from a box. The rest of it stays: the session is the program's.
         let engine = unsafe { engine.as_mut() }?;
         engine.sampling.stop();
-        Some(engine.sampling.take_types())
+        let followed = engine.sampling.take_followed();
+        Some((engine.sampling.take_types(), followed))
+    }
+
+    /// Before a copy of the process is made, with the lock held: whether what it finds of samples' objects is this process's,
+    /// and not that of the parent of a fork.
+    pub fn follows() -> bool {
+        let begin = || {
+            // SAFETY: the lock is held.
+            let engine = unsafe { Self::current() }?;
+            let mut recording = engine.session.record(LostKind::Other)?;
+            engine.sampling.follow(&mut recording);
+            Some(())
+        };
+        guarded(begin).flatten().is_some()
     }
 
     /// Continues in the child of a fork, which has one thread: it has other sample points than its parent and other

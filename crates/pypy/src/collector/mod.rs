@@ -3,6 +3,7 @@
 //! ```text
 //! engine       the part of a session inside the collector; the interpreter's lock protects it
 //! sampling     takes samples, and finishes them after a collection
+//! followed     where the objects of samples are now, for snapshots
 //! hooks        the functions that take the place of the collector's
 //! large        large objects, which come from `malloc`
 //! accounts     the last totals, for the writer thread
@@ -12,6 +13,7 @@
 
 pub mod accounts;
 mod engine;
+mod followed;
 pub mod hooks;
 mod large;
 mod sampling;

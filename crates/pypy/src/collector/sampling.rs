@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use nthbyte_profile::event::{
-    Allocation, Collection, CollectionKind, LostKind, Nanos, SourceId, Survival, TypeId,
+    Allocation, Collection, CollectionKind, LostKind, Nanos, SampleId, SourceId, Survival, TypeId,
 };
 use nthbyte_sampling::Period;
 
+use super::followed::Followed;
 use super::statistics::Statistics;
 use crate::labels;
 use crate::stacks::{Stacks, Vmprof};
@@ -68,6 +69,7 @@ struct Profile {
     sampled: Option<Nanos>,
     /// Finished events that wait for room in the ring.
     backlog: Backlog,
+    followed: Followed,
 }
 
 /// The parts of an engine that remain after its end.
@@ -144,6 +146,17 @@ impl Sampling {
     /// The names of types, when nothing is sampled any more.
     pub fn take_types(&mut self) -> Types {
         std::mem::take(&mut self.types)
+    }
+
+    /// Sees to it that what [`take_followed`](Self::take_followed) returns is of this profile.
+    pub fn follow(&mut self, recording: &mut Recording<'_>) {
+        self.begin(recording);
+    }
+
+    /// The places of samples' objects that live, when nothing is sampled any more. Not of those that are in the nursery, that
+    /// are large, or that waited for room in the ring.
+    pub fn take_followed(&mut self) -> Vec<(usize, SampleId)> {
+        self.profile.current().followed.take()
     }
 
     /// `_vmprof`, to enable it again.
@@ -348,9 +361,9 @@ impl Sampling {
     }
 
     /// Writes an event to the ring, or keeps it until there is room.
-    fn finish(&mut self, recording: &mut Recording<'_>, finished: Finished) {
+    fn finish(&mut self, recording: &mut Recording<'_>, finished: Finished) -> Option<SampleId> {
         let backlog = &mut self.profile.of(recording.epoch()).backlog;
-        backlog.push(finished, recording, &mut self.types);
+        backlog.push(finished, recording, &mut self.types)
     }
 
     /// Notes that no sample is pending any more.
@@ -365,6 +378,7 @@ impl Sampling {
     pub fn skip_collection(&mut self) -> u64 {
         let lost = self.pending.len() as u64;
         self.forget_pending();
+        self.profile.current().followed.forget();
         self.stacks.collected();
         self.stacks.code_freed();
         lost
@@ -446,7 +460,14 @@ impl Sampling {
                 // steps only after it: each object that this one referred to is in its old place, or
                 // was moved.
                 unsafe { self.classify(object, &mut recent) };
-                self.finish(recording, Finished::Sample(*object));
+                let sample = self.finish(recording, Finished::Sample(*object));
+                // Without the steps of major collections, nothing says when an object is freed.
+                if let (Some(sample), Some(address), true) =
+                    (sample, object.moved_to(), self.majors.is_some())
+                {
+                    let profile = self.profile.of(recording.epoch());
+                    profile.followed.add(address, sample);
+                }
             }
         }
         self.pending = pending;
@@ -476,11 +497,20 @@ impl Sampling {
         let times = started.min(recording.now())..recording.now();
         let in_use = || self.statistics.in_use();
         let majors = self.majors.as_mut();
-        let Some(step) = majors.and_then(|majors| majors.step(before, &times, in_use)) else {
+        let step = majors.and_then(|majors| majors.step(before, &times, in_use));
+        let followed = &mut self.profile.of(recording.epoch()).followed;
+        let Some(step) = step else {
+            followed.forget();
             return;
         };
         if step.has_marked {
             self.stacks.code_freed();
+            match self.majors.as_ref().is_some_and(Majors::is_sweeping) {
+                // SAFETY: the step that ends the marking sweeps nothing. Each sweep before it began with this call, too, or
+                // with an empty list.
+                true => unsafe { followed.marked() },
+                false => followed.forget(),
+            }
         }
         let kind = CollectionKind::MajorStep(step.phase);
         self.collected(recording, kind, times.clone(), (None, None));

@@ -20,15 +20,15 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use nthbyte_holders::{Draw, Subgraph, Ways, WorkLimit, dominators};
+use nthbyte_holders::{Draw, Subgraph, Ways, WorkLimit, dominators, hash};
 use nthbyte_host::clock;
-use nthbyte_profile::event::Nanos;
+use nthbyte_profile::event::{Nanos, SampleId};
 use nthbyte_profile::holders::{Reason, Snapshot, SnapshotOutcome};
 use nthbyte_rpython::binary::MappedLibrary;
 use nthbyte_session::snapshots::{self, Duplicate, Limits, cost, room};
 
 use self::dump::{Dump, Role, flag};
-use self::result::{Found, Named};
+use self::result::{Found, Named, Taken};
 use crate::collector::Engine;
 use crate::sealed::Seal;
 use crate::types::{Types, is_cache, is_compiled, is_of_python};
@@ -42,6 +42,8 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// Bytes that the copy needs for each two that are alive, and besides.
 const BYTES_FOR_TWO: u64 = 3;
 const BYTES_BESIDES: u64 = 32 << 20;
+/// Objects of the recording's samples beside those that are drawn, about.
+const MOST_RECORDED: usize = 4000;
 
 /// The copy, from its beginning to its end. Only its one thread uses it.
 static COPY: AtomicPtr<Copied> = AtomicPtr::new(std::ptr::null_mut());
@@ -52,6 +54,8 @@ struct Copied {
     began: u64,
     seed: u64,
     types: Types,
+    /// Where the objects of the recording's samples are.
+    followed: Vec<(usize, SampleId)>,
     dump: *mut Dump,
     found: Option<Found>,
 }
@@ -82,13 +86,14 @@ pub fn take(asked: Asked, with_lock: impl FnOnce(&mut dyn FnMut()) -> bool) -> R
     let prebuilt = MappedLibrary::of_this_process().map_or(0..0, |library| library.data);
     let limits = Limits {
         cpu: LONGEST,
-        is_idle: asked.reason != Reason::End,
+        yields: asked.reason != Reason::End,
     };
     let mut taken = Err("it did not allocate where it was expected to".to_owned());
     with_lock(&mut || {
+        let follows = Engine::follows();
         taken = match snapshots::split(asked.time, asked.reason, limits) {
             Ok(Some(duplicate)) => {
-                begin_copy(asked, &seal, duplicate, &prebuilt);
+                begin_copy(asked, &seal, duplicate, &prebuilt, follows);
                 Ok(())
             }
             Ok(None) => Ok(()),
@@ -99,9 +104,18 @@ pub fn take(asked: Asked, with_lock: impl FnOnce(&mut dyn FnMut()) -> bool) -> R
 }
 
 /// In the copy: switches sampling off, and sees to it that nothing waits for threads that are not there.
-fn begin_copy(asked: Asked, seal: &Seal, duplicate: Duplicate, prebuilt: &std::ops::Range<usize>) {
+fn begin_copy(
+    asked: Asked,
+    seal: &Seal,
+    duplicate: Duplicate,
+    prebuilt: &std::ops::Range<usize>,
+    follows: bool,
+) {
     let began = clock::read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0);
-    let types = Engine::abandon().unwrap_or_default();
+    let (types, mut followed) = Engine::abandon().unwrap_or_default();
+    if !follows {
+        followed.clear();
+    }
     let roles = types.in_order(|native| match native {
         native if is_of_python(native) => Role::OfPython,
         native if is_cache(native) => Role::Cache,
@@ -114,6 +128,7 @@ fn begin_copy(asked: Asked, seal: &Seal, duplicate: Duplicate, prebuilt: &std::o
         began,
         seed: asked.time.0,
         types,
+        followed,
         dump: Dump::new(prebuilt.clone(), roles).read(),
         found: None,
     };
@@ -194,12 +209,31 @@ impl Copied {
         }
         let mut draw = Draw::of(dump.bytes, self.seed);
         let (graph, sizes) = (&dump.graph, &dump.sizes);
-        let drawn: Vec<u32> = (1..graph.len())
-            .filter(|&node| {
-                let size = sizes[node as usize] as usize;
-                size > 0 && draw.takes(graph.address(node), size)
+        let followed = std::mem::take(&mut self.followed).into_iter();
+        let found = followed.map(|(address, sample)| (graph.find(address), sample));
+        let mut recorded: Vec<(u32, SampleId)> = found.filter(|&(node, _)| node != 0).collect();
+        recorded.sort_unstable();
+        let most = MOST_RECORDED as f64 / recorded.len().max(MOST_RECORDED) as f64;
+        let most = (most * u64::MAX as f64) as u64;
+        let drawn: Vec<Taken> = (1..graph.len())
+            .filter_map(|node| {
+                let (address, size) = (graph.address(node), sizes[node as usize] as usize);
+                let is_drawn = size > 0 && draw.takes(address, size);
+                let at = recorded.binary_search_by_key(&node, |&(node, _)| node);
+                // Beside the drawn ones, by another hash.
+                let is_kept = is_drawn || hash(address as u64 ^ !self.seed) <= most;
+                let recorded = at
+                    .ok()
+                    .filter(|_| size > 0 && is_kept)
+                    .map(|at| recorded[at].1);
+                (is_drawn || recorded.is_some()).then_some(Taken {
+                    node,
+                    is_drawn,
+                    recorded,
+                })
             })
             .collect();
+        let nodes = || drawn.iter().map(|taken| taken.node);
         let mut limit = Deadline {
             duplicate: &self.duplicate,
             until: self.began + LONGEST.as_nanos() as u64,
@@ -209,7 +243,7 @@ impl Copied {
             flags if flags & flag::OF_INTERPRETER != 0 => 2,
             _ => 0,
         };
-        let part = Subgraph::new(graph, drawn.iter().copied(), kind, &mut limit);
+        let part = Subgraph::new(graph, nodes(), kind, &mut limit);
         let Some(mut part) = part else {
             self.fail("the references are too many for its processor time");
         };
@@ -224,7 +258,7 @@ impl Copied {
         let ways = Ways::of(
             &part,
             tree.as_ref(),
-            drawn.iter().map(|&node| part.number(node)),
+            nodes().map(|node| part.number(node)),
             // The last step from a thread to its frames.
             |way| graph.address(part.in_graph(way)) % 2 == 1,
         );

@@ -5,7 +5,7 @@
 //! nodes that it can have, parents first. The rest has the name of its type.
 
 use nthbyte_holders::{Dominators, Graph, NONE, Subgraph, Ways};
-use nthbyte_profile::event::Nanos;
+use nthbyte_profile::event::{Nanos, SampleId};
 use nthbyte_profile::holders::{
     Chains, Held, Holder, Interner, Kind, Link, Reason, Snapshot, SnapshotNode, SnapshotOutcome,
 };
@@ -36,12 +36,22 @@ struct OnWay {
     name: String,
 }
 
-/// A block that was drawn.
+/// A node that was drawn, or is the object of the recording's sample, or both.
+#[derive(Clone, Copy)]
+pub struct Taken {
+    pub node: u32,
+    pub is_drawn: bool,
+    pub recorded: Option<SampleId>,
+}
+
+/// What is known of such a node.
 struct Drawn {
     /// The number of its node on a way plus 1; 0 if no root leads to it.
     node: u32,
     what: String,
     size: u64,
+    is_drawn: bool,
+    recorded: Option<SampleId>,
 }
 
 /// What the graph says, before references have names.
@@ -64,7 +74,7 @@ impl Found {
         part: Subgraph,
         tree: Option<Dominators>,
         ways: Ways,
-        drawn: Vec<u32>,
+        drawn: Vec<Taken>,
         period: u64,
         outcome: SnapshotOutcome,
         types: &mut Types,
@@ -117,7 +127,8 @@ impl Found {
                 node.seen = Seen::Object;
             }
         }
-        let drawn = drawn.into_iter().map(|node| {
+        let drawn = drawn.into_iter().map(|taken| {
+            let node = taken.node;
             let address = graph.address(node);
             Drawn {
                 node: match part.number(node) {
@@ -128,6 +139,8 @@ impl Found {
                 // SAFETY: by the caller.
                 what: unsafe { types.name_of(address) }.0,
                 size: sizes[node as usize].into(),
+                is_drawn: taken.is_drawn,
+                recorded: taken.recorded,
             }
         });
         Self {
@@ -221,9 +234,9 @@ impl Found {
             },
             what: names.intern(&drawn.what),
             size: drawn.size,
-            is_drawn: true,
-            counts: true,
-            recorded: None,
+            is_drawn: drawn.is_drawn,
+            counts: drawn.is_drawn,
+            recorded: drawn.recorded,
         });
         let samples = samples.collect();
         Snapshot {
@@ -308,6 +321,8 @@ mod tests {
                     node,
                     what: what.to_owned(),
                     size: 64,
+                    is_drawn: node != 2,
+                    recorded: (node == 2).then_some(SampleId(7)),
                 })
                 .into(),
         };
@@ -328,6 +343,11 @@ mod tests {
         );
         let by: Vec<_> = snapshot.samples.iter().map(|held| held.by).collect();
         assert_eq!(by, [Holder::Node(2), Holder::Node(1), Holder::Garbage]);
+        // What was not drawn adds nothing to amounts.
+        let recorded = snapshot.samples.iter();
+        let recorded: Vec<_> = recorded.map(|of| (of.counts, of.recorded)).collect();
+        let counts = (true, None);
+        assert_eq!(recorded, [counts, (false, Some(SampleId(7))), counts]);
         assert_eq!(snapshot.others, [(2, 1)]);
     }
 }

@@ -12,7 +12,7 @@ use crate::text;
 pub enum HoldersError {
     /// The profile has no snapshot, and does not say why.
     #[error(
-        "the profile does not say who holds what: record it on CPython with nthbyte run --holders, or call nthbyte.snapshot() in the program"
+        "the profile does not say who holds what: record it with nthbyte run --holders, or call nthbyte.snapshot() in the program"
     )]
     NotRecorded,
     /// None was taken.
@@ -23,10 +23,8 @@ pub enum HoldersError {
     /// A label that no sample has.
     #[error(transparent)]
     Label(#[from] SelectionError),
-    /// The snapshot has none of the recording's samples, which alone have labels.
-    #[error(
-        "the snapshot does not say under which labels was allocated what is held: it knows none of the recording's samples{0}"
-    )]
+    /// The snapshot has too few of the recording's samples, which alone have labels.
+    #[error("the snapshot does not say under which labels was allocated what is held: {0}")]
     NoSamples(&'static str),
 }
 

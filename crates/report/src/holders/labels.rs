@@ -20,6 +20,9 @@ const MOST_HOLDERS: usize = 3;
 /// With fewer blocks of the heap that were not drawn, a snapshot has all of them.
 const ALL: usize = 3_500;
 
+/// Why labels cannot be told.
+pub const NONE: &str = "it knows none of the recording's samples";
+
 /// The recording's samples in a snapshot.
 pub struct Labelled<'a> {
     profile: &'a Profile,
@@ -46,10 +49,11 @@ impl<'a> Labelled<'a> {
             ..Selection::default()
         };
         let selected = selection.label_sets(profile)?;
-        if !snapshot.samples.iter().any(|of| of.recorded.is_some()) {
-            let why = match profile.processes[process].meta.is_pypy() {
-                true => ", as all of PyPy",
-                false => "",
+        let is_pypy = profile.processes[process].meta.is_pypy();
+        if is_pypy || !snapshot.samples.iter().any(|of| of.recorded.is_some()) {
+            let why = match is_pypy {
+                true => "on PyPy it knows samples of old, small objects only",
+                false => NONE,
             };
             return Err(HoldersError::NoSamples(why));
         }

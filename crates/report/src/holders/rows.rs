@@ -259,7 +259,11 @@ fn allocated_by(profile: &Profile, recorded: &[SampleId]) -> Option<(String, u64
     let ((function, line), count) = most.filter(|&(_, count)| count >= LEAST_SAMPLES)?;
     let function = &profile.functions[function as usize];
     let file = function.file.rsplit('/').next().unwrap_or_default();
-    let place = format!("{} {file}:{line}", function.name);
+    // Of compiled code, PyPy has no line.
+    let place = match line {
+        0 => format!("{} {file}", function.name),
+        line => format!("{} {file}:{line}", function.name),
+    };
     Some((text::clean(&place), count))
 }
 

@@ -1,12 +1,13 @@
 //! What snapshots may cost: a part of the processor time that the program has used.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use nthbyte_host::clock;
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::holders::Reason;
 
-use super::spent;
+use super::{RESTORING, spent};
 
 /// The part of the program's processor time that all snapshots together may take.
 const PART: f64 = 0.01;
@@ -22,7 +23,8 @@ const MOST_OF_TIME: Duration = Duration::from_millis(20);
 /// One clause that says what is missing.
 pub fn affords(cost: Duration, reason: Reason, time: Nanos) -> Result<(), String> {
     let used = clock::read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0);
-    judge(used, time.0, spent().0, cost.as_nanos() as u64, reason)
+    let spent = spent().0 + RESTORING.load(Relaxed);
+    judge(used, time.0, spent, cost.as_nanos() as u64, reason)
 }
 
 fn judge(used: u64, time: u64, spent: u64, cost: u64, reason: Reason) -> Result<(), String> {

@@ -25,6 +25,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
+use nthbyte_host::clock;
 use nthbyte_host::threads::BlockedSignals;
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::holders::{self, Reason, Snapshot};
@@ -37,22 +38,30 @@ pub const LONGEST_BODY: usize = LONGEST - 64;
 const HEADER: usize = 64;
 const SHARED: usize = LONGEST + HEADER;
 
-/// How long a child may take, in real time: its processor time is limited, but the machine may be busy.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// The same when somebody waits for it: the end of the session.
+/// How long a child may stand still, and how long it may take in all, in real time: its processor time is limited, but a busy
+/// machine gives it a part of a processor only.
+const LONGEST_STILL: Duration = Duration::from_secs(60);
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
+/// How long somebody waits for it: the end of the session.
 const LONGEST_AT_END: Duration = Duration::from_secs(20);
 /// How long the end of the session waits for the snapshot before.
 const LONGEST_BEFORE_END: Duration = Duration::from_secs(5);
 /// Between two looks at a child that somebody waits for.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(500);
 
+/// How much a child that yields adds to its nice value. Beside a thread that never waits it has a tenth of a processor then. With
+/// `SCHED_IDLE` it had none on a busy machine, where snapshots are wanted most; and only a privileged process leaves that.
+const YIELDS: i64 = 10;
+/// `getpriority`, as the kernel has it, returns the nice value taken from this number.
+const KERNEL_NICE: i64 = 20;
+
 /// What a child may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Processor time.
     pub cpu: Duration,
-    /// Whether others come first when the processor is wanted. Not where somebody waits for the child.
-    pub is_idle: bool,
+    /// Whether the child has a lower priority than the program. Not where somebody waits for it.
+    pub yields: bool,
 }
 
 /// Snapshots that the writer thread has not taken over yet.
@@ -65,7 +74,19 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 /// Processor time of all children that have ended.
 static SPENT: AtomicU64 = AtomicU64::new(0);
 
-/// Processor time that snapshots have taken of the machine until now.
+/// Processor time that huge pages have taken since, which the copies have split.
+static RESTORING: AtomicU64 = AtomicU64::new(0);
+
+/// Does a part of what brings huge pages back. Its processor time counts as that of snapshots.
+pub(crate) fn restore<T>(work: impl FnOnce() -> T) -> T {
+    let now = || clock::read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0);
+    let began = now();
+    let done = work();
+    RESTORING.fetch_add(now().saturating_sub(began), Relaxed);
+    done
+}
+
+/// Processor time that copies have taken of the machine until now.
 #[must_use]
 pub fn spent() -> Nanos {
     Nanos(SPENT.load(Relaxed))
@@ -92,12 +113,38 @@ enum State {
 struct Child {
     pid: libc::pid_t,
     memory: Shared,
-    until: Instant,
+    patience: Patience,
     time: Nanos,
     reason: Reason,
     pause: Nanos,
     /// The processor time that it may use.
     cpu: Duration,
+}
+
+/// How long a child is waited for: as long as it gets on.
+struct Patience {
+    end: Instant,
+    /// The processor time that it had used when it was last seen to get on, and when that was.
+    used: Duration,
+    moved: Instant,
+}
+
+impl Patience {
+    fn new(now: Instant) -> Self {
+        Self {
+            end: now + LONGEST_WAIT,
+            used: Duration::ZERO,
+            moved: now,
+        }
+    }
+
+    /// Whether a child that has used so much processor time until now is waited for no longer.
+    fn is_over(&mut self, now: Instant, used: Duration) -> bool {
+        if used > self.used {
+            (self.used, self.moved) = (used, now);
+        }
+        now >= self.end || now >= self.moved + LONGEST_STILL
+    }
 }
 
 /// Memory that this process and its child share.
@@ -218,7 +265,7 @@ pub fn split(time: Nanos, reason: Reason, limits: Limits) -> Result<Option<Dupli
             push(State::Child(Child {
                 pid,
                 memory,
-                until: Instant::now() + LONGEST_WAIT,
+                patience: Patience::new(Instant::now()),
                 time,
                 reason,
                 pause,
@@ -279,12 +326,18 @@ fn let_finish(own: u32) {
     }
 }
 
-/// Has a child run at usual priority: somebody waits for it.
+/// Gives a child the priority of this process, where the system allows that: somebody waits for it.
 fn hurry(child: libc::pid_t) {
-    let usual = libc::sched_param { sched_priority: 0 };
-    // SAFETY: it reads its argument. The child is there until the writer thread has seen its end; another process of this
-    // user that had its number by now would run as is usual, too.
-    unsafe { libc::sched_setscheduler(child, libc::SCHED_OTHER, &raw const usual) };
+    // SAFETY: numbers only. The child is there until the writer thread has seen its end.
+    unsafe {
+        let own = libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, 0);
+        libc::syscall(
+            libc::SYS_setpriority,
+            libc::PRIO_PROCESS,
+            child,
+            KERNEL_NICE - own,
+        );
+    }
 }
 
 fn begin(limits: Limits) -> Result<Side, String> {
@@ -339,10 +392,10 @@ fn settle_in(duplicate: &Duplicate, limits: Limits) {
         limit(libc::RLIMIT_CORE as i32, 0);
         // A second more than the child's own limit.
         limit(libc::RLIMIT_CPU as i32, limits.cpu.as_secs() + 2);
-        if limits.is_idle {
-            let lowest = libc::sched_param { sched_priority: 0 };
-            let policy = libc::SCHED_IDLE;
-            libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const lowest);
+        if limits.yields {
+            let own = libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, 0);
+            let nice = KERNEL_NICE - own + YIELDS;
+            libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, 0, nice);
         }
     }
     if duplicate.is_alone() {
@@ -405,7 +458,7 @@ impl Flights {
             let event = loop {
                 match flight.state.event(is_last && Instant::now() >= end) {
                     None if is_last => {
-                        // Again and again: a child that has just begun makes itself idle.
+                        // Again and again: a child that has just begun lowers its own.
                         if let State::Child(child) = &flight.state {
                             hurry(child.pid);
                         }
@@ -432,7 +485,7 @@ impl Flights {
     pub(crate) fn abandon(&mut self) {
         for flight in &mut self.0 {
             if let State::Child(child) = &mut flight.state {
-                child.until = Instant::now();
+                child.patience.end = Instant::now();
             }
         }
     }
@@ -449,10 +502,16 @@ impl State {
 }
 
 impl Child {
-    fn event(&self, ends: bool) -> Option<Vec<u8>> {
+    fn event(&mut self, ends: bool) -> Option<Vec<u8>> {
         let mut ended = self.ended(libc::WNOHANG);
-        let is_late = ends || Instant::now() >= self.until;
-        if ended.is_none() && is_late {
+        let is_late = ended.is_none() && {
+            let used = clock::read(clock::cpu_clock_of_process(self.pid)).unwrap_or(0);
+            let is_over = self
+                .patience
+                .is_over(Instant::now(), Duration::from_nanos(used));
+            ends || is_over
+        };
+        if is_late {
             // SAFETY: this process's own child, which nobody has waited for: the number is not another one's.
             unsafe { libc::syscall(libc::SYS_kill, self.pid, libc::SIGKILL) };
             ended = self.ended(0);
@@ -523,20 +582,24 @@ mod tests {
     fn a_walk_that_loops_is_ended_by_its_processor_time() {
         let limits = Limits {
             cpu: Duration::ZERO,
-            is_idle: true,
+            yields: true,
         };
         let endless = || loop {
             std::hint::spin_loop();
         };
         assert_eq!(take(Nanos(1), Reason::Call, limits, endless), Ok(()));
         // It has two seconds of processor time. On a machine without time for it, it is ended after twenty.
-        let mut is_hurried = false;
-        let events = Flights::default().collect(true, || {
+        let nice = |of: libc::pid_t| {
             // SAFETY: no memory is passed.
-            let policy = unsafe { libc::sched_getscheduler(CHILD.load(Acquire)) };
-            is_hurried = policy == libc::SCHED_OTHER;
-        });
-        assert!(is_hurried);
+            unsafe { libc::getpriority(libc::PRIO_PROCESS, of.cast_unsigned()) }
+        };
+        let mut found = Vec::new();
+        let events = Flights::default().collect(true, || found.push(nice(CHILD.load(Acquire))));
+        // It is hurried after it has lowered its priority, where that is allowed.
+        // SAFETY: no arguments.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        let expected = if is_root { nice(0) } else { nice(0) + 10 };
+        assert_eq!(found.last(), Some(&expected));
         let [event] = &events[..] else {
             panic!("{} events", events.len())
         };
@@ -544,5 +607,29 @@ mod tests {
         assert!(event.windows(why.len()).any(|part| part == why));
         assert!(spent().0 > 0);
         assert_eq!(OWNER.load(Acquire), 0);
+    }
+
+    #[test]
+    fn a_child_is_waited_for_as_long_as_it_gets_on() {
+        let begin = Instant::now();
+        let mut patience = Patience::new(begin);
+        let mut is_over = |seconds, millis| {
+            patience.is_over(
+                begin + Duration::from_secs(seconds),
+                Duration::from_millis(millis),
+            )
+        };
+        // A busy machine gives it little.
+        assert!((1..=10).all(|turn| !is_over(59 * turn, turn)));
+        assert!(!is_over(599, 11));
+        assert!(is_over(600, 12));
+        let mut patience = Patience::new(begin);
+        let mut stands = |seconds| {
+            patience.is_over(
+                begin + Duration::from_secs(seconds),
+                Duration::from_millis(1),
+            )
+        };
+        assert!(!stands(1) && !stands(60) && stands(61));
     }
 }

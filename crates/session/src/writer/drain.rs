@@ -29,8 +29,8 @@ use crate::output::Output;
 use crate::pace::Spent;
 use crate::pressure::Watch;
 use crate::ring::Record;
-use crate::snapshots::Flights;
 use crate::snapshots::due::{self, Schedule};
+use crate::snapshots::{self, Flights};
 
 /// A block is written at least this often while there is data, so that a killed process loses less than a second. A
 /// session that began a short time ago writes more often, in proportion to its age: the processes of a pool may be
@@ -401,13 +401,16 @@ impl Drain {
 
     /// Records the snapshots that are complete: after the samples that they refer to.
     fn record_snapshots(&mut self, is_last: bool, progress: &Progress) {
+        let before = snapshots::spent();
         for snapshot in self.snapshots.collect(is_last, || progress.go_on()) {
             self.write_extension(HOLDERS, &snapshot, progress);
+        }
+        if snapshots::spent() != before {
             self.split = Some(0);
         }
-        // What the copy has taken from the program: its huge pages.
-        if let (Some(from), false) = (self.split, is_last) {
-            self.split = self.keeper.restore_huge_pages(from);
+        // What the copy has taken from the program: its huge pages. Not while another one has them, too.
+        if let (Some(from), false, true) = (self.split, is_last, self.snapshots.is_empty()) {
+            self.split = snapshots::restore(|| self.keeper.restore_huge_pages(from));
         }
     }
 

@@ -54,6 +54,11 @@ impl<T> PerEpoch<T> {
         &mut self.state
     }
 
+    /// Returns the state of the last epoch in which it was used.
+    pub const fn current(&mut self) -> &mut T {
+        &mut self.state
+    }
+
     /// Makes the next use reset the state.
     pub const fn forget(&mut self) {
         self.epoch = None;
