@@ -28,7 +28,7 @@ use nthbyte_rpython::binary::MappedLibrary;
 use nthbyte_session::snapshots::{self, Duplicate, Limits, cost, room};
 
 use self::dump::{Dump, Role, flag};
-use self::result::{Found, Named, Taken};
+use self::result::{Found, Named, Sought};
 use crate::collector::Engine;
 use crate::sealed::Seal;
 use crate::types::{Types, is_cache, is_compiled, is_of_python};
@@ -215,7 +215,7 @@ impl Copied {
         recorded.sort_unstable();
         let most = MOST_RECORDED as f64 / recorded.len().max(MOST_RECORDED) as f64;
         let most = (most * u64::MAX as f64) as u64;
-        let drawn: Vec<Taken> = (1..graph.len())
+        let drawn: Vec<Sought> = (1..graph.len())
             .filter_map(|node| {
                 let (address, size) = (graph.address(node), sizes[node as usize] as usize);
                 let is_drawn = size > 0 && draw.takes(address, size);
@@ -226,7 +226,7 @@ impl Copied {
                     .ok()
                     .filter(|_| size > 0 && is_kept)
                     .map(|at| recorded[at].1);
-                (is_drawn || recorded.is_some()).then_some(Taken {
+                (is_drawn || recorded.is_some()).then_some(Sought {
                     node,
                     is_drawn,
                     recorded,

@@ -38,7 +38,7 @@ struct OnWay {
 
 /// A node that was drawn, or is the object of the recording's sample, or both.
 #[derive(Clone, Copy)]
-pub struct Taken {
+pub struct Sought {
     pub node: u32,
     pub is_drawn: bool,
     pub recorded: Option<SampleId>,
@@ -74,7 +74,7 @@ impl Found {
         part: Subgraph,
         tree: Option<Dominators>,
         ways: Ways,
-        drawn: Vec<Taken>,
+        drawn: Vec<Sought>,
         period: u64,
         outcome: SnapshotOutcome,
         types: &mut Types,

@@ -113,7 +113,7 @@ enum State {
 struct Child {
     pid: libc::pid_t,
     memory: Shared,
-    patience: Patience,
+    deadline: Deadline,
     time: Nanos,
     reason: Reason,
     pause: Nanos,
@@ -122,14 +122,14 @@ struct Child {
 }
 
 /// How long a child is waited for: as long as it gets on.
-struct Patience {
+struct Deadline {
     end: Instant,
     /// The processor time that it had used when it was last seen to get on, and when that was.
     used: Duration,
     moved: Instant,
 }
 
-impl Patience {
+impl Deadline {
     fn new(now: Instant) -> Self {
         Self {
             end: now + LONGEST_WAIT,
@@ -265,7 +265,7 @@ pub fn split(time: Nanos, reason: Reason, limits: Limits) -> Result<Option<Dupli
             push(State::Child(Child {
                 pid,
                 memory,
-                patience: Patience::new(Instant::now()),
+                deadline: Deadline::new(Instant::now()),
                 time,
                 reason,
                 pause,
@@ -485,7 +485,7 @@ impl Flights {
     pub(crate) fn abandon(&mut self) {
         for flight in &mut self.0 {
             if let State::Child(child) = &mut flight.state {
-                child.patience.end = Instant::now();
+                child.deadline.end = Instant::now();
             }
         }
     }
@@ -507,7 +507,7 @@ impl Child {
         let is_late = ended.is_none() && {
             let used = clock::read(clock::cpu_clock_of_process(self.pid)).unwrap_or(0);
             let is_over = self
-                .patience
+                .deadline
                 .is_over(Instant::now(), Duration::from_nanos(used));
             ends || is_over
         };
@@ -612,9 +612,9 @@ mod tests {
     #[test]
     fn a_child_is_waited_for_as_long_as_it_gets_on() {
         let begin = Instant::now();
-        let mut patience = Patience::new(begin);
+        let mut deadline = Deadline::new(begin);
         let mut is_over = |seconds, millis| {
-            patience.is_over(
+            deadline.is_over(
                 begin + Duration::from_secs(seconds),
                 Duration::from_millis(millis),
             )
@@ -623,9 +623,9 @@ mod tests {
         assert!((1..=10).all(|turn| !is_over(59 * turn, turn)));
         assert!(!is_over(599, 11));
         assert!(is_over(600, 12));
-        let mut patience = Patience::new(begin);
+        let mut deadline = Deadline::new(begin);
         let mut stands = |seconds| {
-            patience.is_over(
+            deadline.is_over(
                 begin + Duration::from_secs(seconds),
                 Duration::from_millis(1),
             )
