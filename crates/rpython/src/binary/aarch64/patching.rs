@@ -261,3 +261,6 @@ fn to(instruction: u32, from: usize, to: usize) -> Option<u32> {
     let is_near = distance % 4 == 0 && (-(1 << 27)..1 << 27).contains(&distance);
     is_near.then(|| instruction | (distance >> 2) as u32 & 0x03ff_ffff)
 }
+
+#[cfg(test)]
+mod tests;

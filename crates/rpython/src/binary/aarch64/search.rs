@@ -184,3 +184,6 @@ fn fields(
     }
     Ok((gc, free, top))
 }
+
+#[cfg(test)]
+mod tests;
