@@ -64,6 +64,27 @@ def follow(text: Callable[[], str | None], before_exec: Callable[[], object]) ->
                 os.supports_fd.add(replaced)
             setattr(os, name, replaced)
             setattr(sys.modules[function.__module__], name, replaced)
+    _follow_shells()
+
+
+def _follow_shells() -> None:
+    """Has what ``os.system`` starts join, too: its shell gets the variable first, in the same line.
+
+    The C library's environment has it only in a process that was started under nthbyte.
+    """
+    run = os.system
+
+    def system(command: Any) -> int:
+        """Execute the command in a subshell."""
+        text = _text()
+        if text is not None and not _is_exported and isinstance(command, (str, bytes)):
+            quoted = text.replace("'", "'\\''")
+            set_first = f"{VARIABLE}='{quoted}'; export {VARIABLE}; "
+            command = os.fsencode(set_first) + os.fsencode(command)
+        return run(command)
+
+    system.__module__, system.__qualname__ = run.__module__, run.__name__
+    os.system = sys.modules[run.__module__].system = system  # type: ignore[attr-defined]
 
 
 def export(text: str) -> None:

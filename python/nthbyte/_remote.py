@@ -13,7 +13,7 @@ import sys
 from nthbyte._agent import Error, as_utf8
 from nthbyte._end_line import EndLine
 from nthbyte._options import OPTIONS
-from nthbyte._session import begin, configure, finish, running_profile, snapshot
+from nthbyte._session import begin, configure, finish, leave_children_alone, running_profile, snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ def _begin(folder: str, words: dict[str, str]) -> str:
     config = configure(words["output"], options, getattr(sys, "argv", []))
     config["memory_before"] = before = _resident()
     # Programs join that Python code starts. The environment of this process stays as it is: other threads may read it.
-    path = begin(config, force=options["force"], exports=True)
+    with_children = words.get("children") != "no"
+    leave_children_alone(not with_children)
+    path = begin(config, force=options["force"], exports=with_children)
     _line = EndLine(path, folder)
     _drop_list_of_files()
     return f"{as_utf8(path)}\n{before}"

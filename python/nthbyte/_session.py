@@ -48,8 +48,9 @@ _BEGINNING = 100
 _started: list[Part] = []
 _open: list[Part] = []
 
-# Whether processes that multiprocessing starts join the session.
+# Whether child processes join the session, and whether a fork is told that they do not.
 _follows = True
+_fork_is_told = False
 
 # What other programs that this process starts get of it, if they join the session.
 _exported: str | None = None
@@ -531,11 +532,16 @@ def export() -> None:
         _family.export(_exported)
 
 
-def leave_children_alone() -> None:
-    """Records this process only: neither those that it forks, nor what it starts by ``multiprocessing``."""
-    global _follows
-    _follows = False
-    os.register_at_fork(after_in_child=discard)
+def leave_children_alone(alone: bool = True) -> None:
+    """Records this process only: neither those that it forks, nor what it starts by ``multiprocessing``.
+
+    alone: False has the next recording follow them again.
+    """
+    global _follows, _fork_is_told
+    _follows = not alone
+    if alone and not _fork_is_told:
+        _fork_is_told = True
+        os.register_at_fork(after_in_child=lambda: None if _follows else discard())
 
 
 def _with_native(config: Config) -> Config:

@@ -133,9 +133,9 @@ for _ in range(3):
 
 # Starts a program while it is recorded, and one afterwards.
 STARTS = f"""
-import os, subprocess, sys
+import os, shlex, subprocess, sys
 CHILD = {CHILD!r}
-for name in ("by_subprocess", "by_posix_spawn", "by_execv", "afterwards"):
+for name in ("by_subprocess", "by_posix_spawn", "by_execv", "by_system", "by_popen", "by_shell", "afterwards"):
     words = [sys.executable, "-c", CHILD.replace("{{name}}", name)]
     input()
     if name == "by_posix_spawn":
@@ -144,6 +144,13 @@ for name in ("by_subprocess", "by_posix_spawn", "by_execv", "afterwards"):
         if not (child := os.fork()):
             os.execv(words[0], words)
         os.waitpid(child, 0)
+    elif name == "by_system":
+        assert os.system("exit 3") == 3 << 8
+        assert os.system(shlex.join(words).encode()) == 0
+    elif name == "by_popen":
+        print(os.popen(shlex.join(words)).read(), end="", flush=True)
+    elif name == "by_shell":
+        subprocess.run(shlex.join(words), shell=True, check=True)
     else:
         subprocess.run(words, check=True)
 print(os.environ.get("NTHBYTE_JOIN"))
@@ -158,12 +165,13 @@ def test_programs_join_that_an_attached_process_starts(cpython: Interpreter, tmp
         assert attached.stderr is not None
         assert "recording" in attached.stderr.readline()
         numbers = []
-        for name in ("by_subprocess", "by_posix_spawn", "by_execv"):
+        names = ["by_subprocess", "by_posix_spawn", "by_execv", "by_system", "by_popen", "by_shell"]
+        for name in names:
             one.say()
             said, number, shown = one.line().split()
             assert (said, shown) == (name, "[]")
             numbers.append(number)
-        assert "3 child processes; see it with" in one.nthbyte("detach").ok().err
+        assert "6 child processes; see it with" in one.nthbyte("detach").ok().err
         attached.communicate()
         one.say()
         assert one.line().split()[0] == "afterwards"
@@ -172,4 +180,38 @@ def test_programs_join_that_an_attached_process_starts(cpython: Interpreter, tmp
     processes = {path.name.split(".")[1].partition("-")[0] for path in tmp_path.glob("app.*.nthb")}
     assert processes - {"nthb"} == set(numbers)
     rows = {row["name"] for row in summary(tmp_path / "app.nthb", "--all", "--top", "0")["rows"]}
-    assert {"by_subprocess", "by_posix_spawn", "by_execv"} <= rows
+    assert set(names) <= rows
+
+
+# A fork, multiprocessing and another program, once the program is asked to go on: twice.
+FAMILY = """
+import multiprocessing, os, subprocess, sys
+def work(): kept = [bytearray(1000) for _ in range(400)]
+if __name__ == "__main__":
+    while input() != "end":
+        for method in ("fork", "spawn", "forkserver"):
+            process = multiprocessing.get_context(method).Process(target=work)
+            process.start()
+            process.join()
+            assert process.exitcode == 0
+        assert os.system(f"{sys.executable} -c 'kept = [bytearray(1000) for _ in range(400)]'") == 0
+        print("started", flush=True)
+"""
+
+
+@pytest.mark.launcher
+def test_an_attached_process_has_its_children_or_not(cpython: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(CUSTOMIZE)
+    with running(cpython, FAMILY, tmp_path, PYTHONPATH=str(tmp_path)) as one:
+        # The fork server of the first turn was there before the second recording: what it forks is not recorded.
+        for output, options, count in (("one", ["--no-children"], 0), ("all", [], 3)):
+            attached = one.attach("-o", f"{output}.nthb", "--every", "4KiB", *options)
+            assert attached.stderr is not None
+            assert "recording" in attached.stderr.readline()
+            one.say()
+            while one.line() != "started":
+                pass
+            one.nthbyte("detach").ok()
+            attached.communicate()
+            assert len(list(tmp_path.glob(f"{output}.*.nthb"))) == count
+        one.end("end\n").ok()

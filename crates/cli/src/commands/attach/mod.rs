@@ -38,6 +38,12 @@ pub struct Attach {
     /// Mean distance between samples, as for `nthbyte run`.
     #[arg(long, value_name = "SIZE")]
     every: Option<String>,
+    /// Sample at exactly every SIZE bytes, instead of at random distances (PyPy).
+    #[arg(long)]
+    fixed: bool,
+    /// Use the same random distances each time.
+    #[arg(long, value_name = "N")]
+    seed: Option<String>,
     /// Also take time samples, HZ per second of CPU time (1000 without a number).
     #[arg(long, value_name = "HZ", num_args = 0..=1, default_missing_value = "1000")]
     cpu: Option<u32>,
@@ -59,6 +65,19 @@ pub struct Attach {
     /// Leave the keys of dictionaries out of what --holders records.
     #[arg(long)]
     no_names: bool,
+    /// Look at who holds what every TIME, too, such as 60s, or whenever the signal NAME comes, such as USR2.
+    #[arg(long, value_name = "TIME|NAME")]
+    snapshot: Option<String>,
+    /// Keep what was recorded in the last TIME, or in files of so many bytes together, as for `nthbyte run`.
+    #[arg(long, value_name = "TIME|SIZE")]
+    keep: Option<String>,
+    /// Labels of the whole process: service:web,env:prod.
+    #[arg(long, value_name = "KEY:VALUE")]
+    tags: Option<String>,
+    /// Record this process only. Without it, its children and the Python programs that it starts write profiles of their own beside
+    /// this one.
+    #[arg(long)]
+    no_children: bool,
     /// Only say whether it would work, and how.
     #[arg(long, hide = true)]
     look: bool,
@@ -186,20 +205,35 @@ impl Attach {
             _ => Needed::Package,
         };
         let private = elsewhere::prepare(self.pid, needed, &package, &output, self.way.timeout)?;
+        if private.is_some() && self.keep.is_some() {
+            bail!(
+                "--keep needs a profile that stays where process {} writes it: attach from inside of its container, as its user",
+                self.pid
+            );
+        }
         let mut written = output.clone();
         if let Some(private) = &private {
             package.clone_from(&private.package);
             written.clone_from(&private.profile);
         }
         let mut request = Request::new("begin")?.with("output", request::text(&written)?);
-        if let Some(every) = &self.every {
-            request = request.with("every", every);
+        for (name, value) in [
+            ("every", &self.every),
+            ("seed", &self.seed),
+            ("snapshot", &self.snapshot),
+            ("keep", &self.keep),
+            ("tags", &self.tags),
+        ] {
+            if let Some(value) = value {
+                request = request.with(name, value);
+            }
         }
         if let Some(cpu) = self.cpu {
             request = request.with("cpu", &cpu.to_string());
         }
         for (name, is_given) in [
             ("force", self.force),
+            ("fixed", self.fixed),
             ("native", self.native),
             ("native_frames", self.native_frames),
             ("holders", self.holders),
@@ -212,6 +246,7 @@ impl Attach {
             ("native", self.no_native),
             ("holders", self.no_holders),
             ("names", self.no_names),
+            ("children", self.no_children),
         ] {
             if is_given {
                 request = request.with(name, "no");
