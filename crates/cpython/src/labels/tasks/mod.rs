@@ -54,7 +54,7 @@ struct Seen {
 }
 
 /// Called with the name and the file of each function that is met in a stack, and whether it is a coroutine or an asynchronous generator: the
-/// functions of an event loop that is not asyncio's own may be written in C. The caller holds the GIL.
+/// functions of an event loop that is not asyncio's own may be written in C. A sample of native memory meets functions without the GIL, too.
 #[inline]
 pub fn meet(layout: &Layout, name: &str, file: &str, is_asynchronous: bool) {
     let runs_loops = matches!(
@@ -68,7 +68,8 @@ pub fn meet(layout: &Layout, name: &str, file: &str, is_asynchronous: bool) {
     );
     let runs_loops = runs_loops && file.contains("/asyncio/");
     // Modules of the standard library make a coroutine each when they are imported, to see its type.
-    let is_loaded = || Api::get().is_ok_and(|api| find::asyncio(api, layout).is_some());
+    let is_loaded =
+        || Api::get().is_ok_and(|api| has_gil(api) && find::asyncio(api, layout).is_some());
     if !(runs_loops || is_asynchronous && is_loaded()) {
         return;
     }
@@ -111,6 +112,18 @@ pub fn of_tick(state: usize, memory: &CachedProbe) -> u32 {
         found.text(&seen.layout, state, memory)
     });
     number.unwrap_or(0)
+}
+
+/// Whether the calling thread has the GIL.
+fn has_gil(api: &Api) -> bool {
+    // SAFETY: both are callable at any time.
+    let (own, with_gil) = unsafe {
+        (
+            (api.PyGILState_GetThisThreadState)(),
+            (api.PyThreadState_GetUnchecked)(),
+        )
+    };
+    !own.is_null() && own == with_gil
 }
 
 impl Seen {
