@@ -324,6 +324,23 @@ def test_libraries_that_are_loaded_later(preload: str, interpreter: Interpreter,
         assert is_near(rows[name]["total_bytes"], 50_000_000), (name, rows[name])
 
 
+# The coroutine is first met by a sample of a call that lets go of the GIL.
+COROUTINE = """
+async def first():
+    allocate(1000, 100_000)
+try:
+    first().send(None)
+except StopIteration:
+    print("done")
+"""
+
+
+def test_a_coroutine_that_is_met_without_the_gil(interpreter: Interpreter, tmp_path: Path) -> None:
+    done = _profile(interpreter, tmp_path, COROUTINE)
+    assert done.out == "done\n"
+    assert "first" in _rows(tmp_path, "function", "--domain", "native")
+
+
 def test_a_mapping_that_grows(cpython: Interpreter, tmp_path: Path) -> None:
     """It counts with its new size, whether or not it was sampled before: one in four was."""
     program = """
