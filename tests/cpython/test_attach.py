@@ -81,6 +81,44 @@ def test_it_ends_by_time_by_detach_and_with_the_process(cpython: harness.Interpr
         assert harness.summary(profile)["complete"], profile
 
 
+def test_options_of_a_run_mean_the_same(cpython: harness.Interpreter, tmp_path: Path) -> None:
+    """With one seed, the same work after the beginning is sampled at the same places."""
+    counts = []
+    for name in ("one", "two"):
+        with running(cpython, WORKS, tmp_path) as one:
+            options = [
+                "--seed",
+                "5",
+                "--every",
+                "4KiB",
+                "--no-native",
+                "--tags",
+                "service:web",
+                "--snapshot",
+                "USR2",
+            ]
+            attached = one.attach("-o", f"{name}.nthb", "--keep", "1h", *options)
+            assert attached.stderr is not None
+            assert "recording" in attached.stderr.readline()
+            one.say()
+            assert one.line() == "worked"
+            os.kill(one.number, signal.SIGUSR2)
+            assert one.nthbyte("snapshot").status == 0
+            attached.send_signal(signal.SIGINT)
+            attached.communicate()
+            one.end("\n").ok()
+        found = harness.summary(tmp_path / f"{name}.nthb", "--by", "function")
+        assert found["tags"] == ["service=web"]
+        held = harness.report("holders", "--json", tmp_path / f"{name}.nthb", folder=tmp_path).ok()
+        assert "kept" in held.out
+        counts.append(next(row["samples"] for row in found["rows"] if row["name"] == "work"))
+    assert counts[0] == counts[1] > 100
+    with running(cpython, WORKS, tmp_path) as one:
+        refused = one.nthbyte("attach", "--fixed")
+        assert refused.status == 1 and "it works on PyPy only" in refused.err
+        one.end("\n\n").ok()
+
+
 # Whether a line has come: a program goes on until then, however slow the machine is.
 GOES = "import select\ndef goes(): return not select.select([0], [], [], 0)[0]\n"
 
