@@ -229,31 +229,43 @@ print(mmap.PAGESIZE)
     assert is_near(types["str"]["alive"], 5_000 * 1052)
 
 
-def test_a_program_without_python(work: Path, tmp_path: Path) -> None:
-    # An emulator does not run other programs: the one that `nthbyte run` would become is run from here.
+def launched(program: Path, folder: Path) -> list[str]:
+    """What `nthbyte run -- PROGRAM` becomes. An emulator does not run other programs: its caller does."""
     shown = f"""
 import json, os, runpy, sys
 def execve(path, words, environment):
-    print(json.dumps({{os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}}))
+    print(json.dumps([os.fsdecode(word) for word in (path, *words[1:])]))
     sys.stdout.flush()
     os._exit(0)
 os.execve = execve
-sys.argv = ["nthbyte", "run", "--every", "16KiB", "-o", "out.nthb", "--", {str(work / "work")!r}]
+sys.argv = ["nthbyte", "run", "--every", "16KiB", "-o", "out.nthb", "--", {str(program)!r}]
 runpy.run_module("nthbyte", run_name="__main__")
 """
-    environment = json.loads(emulated("python3.14", "-c", shown, folder=tmp_path).ok().out)
-    # The emulator itself preloads nothing, and takes no commas.
-    settings = {"NTHBYTE_PROGRAM": environment["NTHBYTE_PROGRAM"]}
-    words = ["-L", str(TREE), "-E", f"LD_PRELOAD={environment['LD_PRELOAD']}", str(work / "work")]
-    done = run(["qemu-aarch64", *words], tmp_path, environment=settings).ok()
+    words: list[str] = json.loads(emulated("python3.14", "-c", shown, folder=folder).ok().out)
+    return words
+
+
+def test_a_program_without_python(work: Path, tmp_path: Path) -> None:
+    words = launched(work / "work", tmp_path)
+    settings = json.loads(words[words.index("--settings") + 1])
+    # As the command passes them on.
+    del settings["closed"]
+    given = json.dumps({**settings, "preload": None})
+    folder = words[words.index("--folder") + 1]
+    libraries = ":".join(f"{folder}/libnthbyte_{name}.so" for name in ("native", "program"))
+    # The emulator itself preloads nothing.
+    done = run(
+        ["qemu-aarch64", "-L", str(TREE), "-E", f"LD_PRELOAD={libraries}", str(work / "work")],
+        tmp_path,
+        environment={"NTHBYTE_PROGRAM": given},
+    ).ok()
     assert "samples; see it with: nthbyte explain out.nthb" in done.err
     _check_work(tmp_path / "out.nthb", "main")
 
 
 def test_a_program_for_another_processor_is_refused(tmp_path: Path) -> None:
     shutil.copy("/bin/true", tmp_path / "other")
-    words = ["-m", "nthbyte", "run", "-o", "out.nthb", "--", tmp_path / "other"]
-    refused = emulated("python3.14", *words, folder=tmp_path)
+    refused = run(["qemu-aarch64", "-L", str(TREE), *launched(tmp_path / "other", tmp_path)], tmp_path)
     assert refused.status == 2 and refused.err.count("\n") == 1
     assert "is built for x86-64: nthbyte profiles native programs for AArch64 here" in refused.err
 
