@@ -94,6 +94,7 @@ pub fn meet(layout: &Layout, name: &str, file: &str, is_asynchronous: bool) {
 /// # Safety
 /// The state is the calling thread's own.
 #[inline]
+#[unsafe(link_section = "nthbyte_hot")]
 pub unsafe fn of_thread(state: usize, recording: &mut Recording<'_>) -> u32 {
     // SAFETY: never freed.
     match unsafe { SEEN.load(Acquire).as_ref() } {
