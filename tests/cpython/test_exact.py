@@ -194,3 +194,25 @@ def _check_blocks(
     rows = {row["name"]: row for row in summary(folder / "out.nthb", "--domain", "python")["rows"]}
     # The debug hooks add some bytes to each block.
     assert 0.7 * 5000 * 233 < rows["blocks"]["total_bytes"]["estimate"] < 1.6 * 5000 * 270
+
+
+# CPython keeps a name that an attribute was looked up by, at a place that depends on its address.
+LOOKED_UP = """
+class Thing:
+    pass
+
+def look_up(times):
+    for number in range(times):
+        getattr(Thing, "a name that is made anew " + str(number % 7), None)
+
+look_up(300_000)
+"""
+
+
+def test_a_name_that_was_looked_up_is_not_alive_because_it_was_sampled(
+    cpython: Interpreter, tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(LOOKED_UP)
+    cpython.nthbyte("run", "-q", "--every", "16K", "-o", "out.nthb", "app.py", folder=tmp_path).ok()
+    [row] = [row for row in summary(tmp_path / "out.nthb")["rows"] if row["name"] == "look_up"]
+    assert row["samples"] > 500 and row["still_live"]["estimate"] == 0, row

@@ -206,6 +206,7 @@ extern "C" fn pending(_: *mut c_void) -> c_int {
 /// Ends the session. `None` if no session is running.
 pub fn stop(gil: &mut Gil) -> Option<SessionOutcome> {
     refuse_sub_interpreters(gil).ok()?;
+    gil.forget_looked_up_names();
     if gil.agent()?.holders.0 != SnapshotMode::Never {
         // If there is none, the profile says why.
         let _ = snapshot(gil, Reason::End, false);
