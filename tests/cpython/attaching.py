@@ -51,7 +51,11 @@ class Running:
     def line(self) -> str:
         """The next line that the program prints."""
         assert self.process.stdout is not None
-        return self.process.stdout.readline().rstrip("\n")
+        line = b""
+        # One byte at a time: what a buffer had read ahead would be missing from what `communicate` returns.
+        while not line.endswith(b"\n") and (byte := os.read(self.process.stdout.fileno(), 1)):
+            line += byte
+        return line.decode().rstrip("\n")
 
     def end(self, stdin: str = "") -> harness.Done:
         """Waits for the program."""

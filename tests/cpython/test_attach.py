@@ -159,7 +159,7 @@ SITUATIONS = {
     "with the GIL": "found = set()\nwhile goes(): found.add(sum(range(3_000_000)))\nprint(found)",
     "threads": (
         "import threading, time; done = threading.Event()\n"
-        "def f(i):\n while not done.is_set(): time.sleep(.01) if i % 4 else str(i)\n"
+        "def f(i):\n while not done.is_set(): time.sleep(.01) if i % 50 else str(i)\n"
         "ts = [threading.Thread(target=f, args=(i,)) for i in range(500)]\n"
         "[t.start() for t in ts]; input(); done.set(); [t.join() for t in ts]; print('end')"
     ),
@@ -199,6 +199,28 @@ SITUATIONS = {
         "signal.setitimer(signal.ITIMER_REAL, 0); print(n > 9)"
     ),
 }
+
+
+# A signal comes while nthbyte is imported, and is held back until the script has ended.
+PAUSES = """
+import os, signal, sys
+def handler(number, frame): print("handled", flush=True)
+def hook(event, arguments):
+    if event == "import" and arguments[0] == "nthbyte._remote": os.kill(os.getpid(), signal.SIGUSR1)
+signal.signal(signal.SIGUSR1, handler)
+sys.addaudithook(hook)
+signal.pause()
+input()
+"""
+
+
+def test_a_signal_that_comes_while_it_begins_ends_a_wait(
+    cpython: harness.Interpreter, tmp_path: Path
+) -> None:
+    with running(cpython, PAUSES, tmp_path) as one:
+        one.nthbyte("attach", "--for", "0.05").ok()
+        # Nothing else ends the pause.
+        assert one.end("\n").ok().out == "handled\n"
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ use crate::memory::Memory;
 use crate::memory_files::MemoryFiles;
 use crate::process;
 use crate::refusal::{Refusal, plain, refuse};
-use crate::script::{file_text, literal};
+use crate::script::{LONGEST_SCRIPT, file_text, literal, no_end};
 use crate::x86_64::thread::{Place, Stopped, is_wait};
 
 /// The script, what says that it has begun, and its answer.
@@ -26,8 +26,6 @@ const BEGUN: &str = "begun";
 const ANSWER: &str = "answer";
 /// A request may be overwritten, and a thread may have begun to wait.
 const AGAIN: Duration = Duration::from_millis(50);
-/// How long a script that has begun may take: a snapshot of a large heap takes minutes.
-const LONGEST_SCRIPT: Duration = Duration::from_secs(300);
 /// The ticks of CPU time (10 ms) after which a main thread that has taken the request and not begun will not begin.
 const TICKS_OF_BEGIN: u64 = 5;
 
@@ -78,10 +76,7 @@ pub fn run(
         let now = Instant::now();
         if placed.has_begun() {
             if now >= *begun.get_or_insert(now) + LONGEST_SCRIPT {
-                return Err(refuse!(
-                    "process {pid} has begun what was asked, and has not answered for {} s: see what it prints",
-                    LONGEST_SCRIPT.as_secs()
-                ));
+                return Err(no_end(pid));
             }
         } else if now >= end {
             request.cancel();

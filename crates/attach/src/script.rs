@@ -1,5 +1,20 @@
 //! What the file says that an interpreter executes.
 
+use std::time::Duration;
+
+use crate::refusal::{Refusal, refuse};
+
+/// How long a script that has begun may take: a snapshot of a large heap takes minutes.
+pub const LONGEST_SCRIPT: Duration = Duration::from_secs(300);
+
+/// A script has begun, and does not end: as a rule a signal handler of the program runs in the middle of it.
+pub fn no_end(pid: u32) -> Refusal {
+    refuse!(
+        "process {pid} has begun what was asked, and has not answered for {} s: see what it prints",
+        LONGEST_SCRIPT.as_secs()
+    )
+}
+
 /// The text of a file: one expression, which leaves no name behind, and runs `script` once. `begin` and `answer` are statements: one returns
 /// if it is not the first time, the other one writes the bytes `text`.
 ///

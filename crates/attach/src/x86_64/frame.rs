@@ -1,6 +1,8 @@
 //! The signal frame that `rt_sigreturn` restores: the kernel's own way to let a thread go on where a signal has
 //! interrupted it, with all its registers, its extended state and its mask of signals.
 
+use std::mem::offset_of;
+
 use libc::user_regs_struct;
 
 /// `struct rt_sigframe` without the `siginfo` at its end, which the kernel does not read.
@@ -23,6 +25,11 @@ struct SignalFrame {
 }
 
 const _: () = assert!(size_of::<SignalFrame>() == 8 + 304);
+
+/// Where rax and rip stand in a frame.
+pub const RAX: usize = offset_of!(SignalFrame, registers) + 8 * 13;
+/// See [`RAX`].
+pub const RIP: usize = offset_of!(SignalFrame, registers) + 8 * 16;
 
 /// The frame has the extended state (`UC_FP_XSTATE`), and ss is valid.
 const FLAGS: u64 = 7;

@@ -15,6 +15,7 @@ use crate::interpreter::Interpreter;
 use crate::memory::{Memory, mappings};
 use crate::process;
 use crate::refusal::{Refusal, refuse};
+use crate::script::{LONGEST_SCRIPT, no_end};
 
 /// The areas: the block, then the code. Both are whole pages.
 const DATA: u64 = (size_of::<Block>() as u64).next_multiple_of(4096);
@@ -110,9 +111,16 @@ impl<'a> Injection<'a> {
         let end = Instant::now() + limit;
         let mut timeout = FIRST_TIMEOUT;
         let mut pause = Duration::from_micros(100);
+        let mut begun = None;
         loop {
             match self.state()? {
                 state::DONE => break,
+                state::RUNNING
+                    if begun.get_or_insert_with(Instant::now).elapsed() > LONGEST_SCRIPT =>
+                {
+                    self.pages = None;
+                    return Err(no_end(self.pid));
+                }
                 state::STARTING => {
                     self.wait_for_queued();
                     self.clean()?;
@@ -157,11 +165,13 @@ impl<'a> Injection<'a> {
     }
 
     fn set_field(&self, offset: usize, value: u32) {
+        self.write(offset, &value.to_le_bytes());
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
         if let Some(pages) = self.pages {
             // A process that has ended is noticed at the next look.
-            let _ = self
-                .memory
-                .write(pages.data + offset as u64, &value.to_le_bytes());
+            let _ = self.memory.write(pages.data + offset as u64, bytes);
         }
     }
 
@@ -249,6 +259,9 @@ impl<'a> Injection<'a> {
             },
         };
         self.set_field(offset_of!(Block, left), 0);
+        let (signals, after) = stopped.ends_of_wait().unwrap_or_default();
+        self.write(offset_of!(Block, ends_wait), &signals.to_le_bytes());
+        self.write(offset_of!(Block, after_wait), &after.to_le_bytes());
         let frame = pages.data + offset_of!(Block, frame) as u64;
         self.inside = Some(thread);
         self.visited.insert(thread);

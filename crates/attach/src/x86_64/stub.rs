@@ -8,13 +8,14 @@
 //! ```text
 //! nthbyte_attach_add   Py_AddPendingCall(nthbyte_attach_pending, block)              ─▶ leave
 //! nthbyte_attach_gil   takes the GIL if this thread waits without it, runs the script ─▶ leave
-//! leave                `left` = 1, rt_sigreturn
+//! leave                the wait ends if a signal has come for it, `left` = 1, rt_sigreturn
 //! nthbyte_attach_pending  what the interpreter calls later, in its main thread: runs the script
 //! nthbyte_attach_raise    the same, to raise what a handler of the program has raised inside of the script
 //! ```
 
 use std::mem::offset_of;
 
+use super::frame;
 use crate::interpreter::FUNCTIONS;
 
 /// The script's longest text, with the zero at its end.
@@ -61,6 +62,12 @@ pub struct Block {
     pub left: u32,
     /// Whether a second call is queued, which raises the exception in `raised`.
     pub raising: u32,
+    /// The signals whose handlers end the wait that the thread was stopped in. They are held back while the script runs.
+    pub ends_wait: u64,
+    /// Where the thread goes on if one has come.
+    pub after_wait: u64,
+    /// The signals that have come.
+    pub pending: u64,
     /// The length of the result.
     pub length: u64,
     /// An exception that a handler of the program has raised inside of the script.
@@ -149,6 +156,20 @@ nthbyte_attach_gil:
 8:
     mov [rbx + {state}], ecx
 9:
+    // The kernel would deliver a signal that was held back before the wait begins again, and the wait would not end.
+    cmp qword ptr [rbx + {ends_wait}], 0
+    je 7f
+    mov eax, {SIGPENDING}
+    lea rdi, [rbx + {pending}]
+    mov esi, 8
+    syscall
+    mov rax, [rbx + {pending}]
+    test [rbx + {ends_wait}], rax
+    jz 7f
+    mov qword ptr [rbx + {frame} + {RAX}], -{EINTR}
+    mov rax, [rbx + {after_wait}]
+    mov [rbx + {frame} + {RIP}], rax
+7:
     mov dword ptr [rbx + {left}], 1
     lea rsp, [rbx + {frame} + 8]
     mov eax, 15
@@ -404,6 +425,9 @@ nthbyte_attach_end:
     added = const offset_of!(Block, added),
     left = const offset_of!(Block, left),
     raising = const offset_of!(Block, raising),
+    ends_wait = const offset_of!(Block, ends_wait),
+    after_wait = const offset_of!(Block, after_wait),
+    pending = const offset_of!(Block, pending),
     length = const offset_of!(Block, length),
     raised = const offset_of!(Block, raised),
     keyboard_interrupt = const offset_of!(Block, keyboard_interrupt),
@@ -418,6 +442,10 @@ nthbyte_attach_end:
     RUNNING = const state::RUNNING,
     DONE = const state::DONE,
     RESULT = const RESULT,
+    SIGPENDING = const libc::SYS_rt_sigpending,
+    EINTR = const libc::EINTR,
+    RAX = const frame::RAX,
+    RIP = const frame::RIP,
 );
 
 unsafe extern "C" {

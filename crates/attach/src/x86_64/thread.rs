@@ -11,12 +11,15 @@ use libc::{c_int, c_long, c_void, pid_t, user_regs_struct};
 use super::frame;
 use crate::denial::denied;
 use crate::memory::Memory;
+use crate::process;
 use crate::refusal::{Refusal, plain, refuse};
 
 /// What the kernel leaves in rax when a system call is interrupted: it begins again, ends with EINTR, or goes on with
 /// what is left of its time.
 const RESTART: [i64; 3] = [-512, -513, -514];
 const RESTART_BLOCK: i64 = -516;
+/// Those that a signal with a handler ends with EINTR; after the first, only if the handler has no `SA_RESTART`.
+const ENDED_BY_HANDLER: [i64; 2] = [-512, -514];
 const INTERRUPTED: i64 = -(libc::EINTR as i64);
 
 /// The bytes below the stack pointer that a function may use without moving it.
@@ -103,6 +106,8 @@ pub struct Stopped {
     registers: user_regs_struct,
     mask: u64,
     is_by_job_control: bool,
+    /// The instruction after a system call that begins again, and that a handler would have ended.
+    after_wait: Option<u64>,
 }
 
 fn last(what: &str) -> Refusal {
@@ -204,8 +209,12 @@ impl Stopped {
             registers,
             mask: 0,
             is_by_job_control,
+            after_wait: None,
         };
         stopped.registers = stopped.read_registers()?;
+        let result = stopped.registers.rax.cast_signed();
+        let is_ended = stopped.is_in_call() && ENDED_BY_HANDLER.contains(&result);
+        stopped.after_wait = is_ended.then_some(stopped.registers.rip);
         let mask = &raw mut stopped.mask;
         // SAFETY: the kernel writes the 8 bytes of `mask`.
         let got = unsafe { libc::ptrace(libc::PTRACE_GETSIGMASK, thread as pid_t, 8_usize, mask) };
@@ -311,6 +320,23 @@ impl Stopped {
         registers
     }
 
+    /// The signals that would end the wait in which it was stopped, and where the thread goes on then. A handler with
+    /// `SA_RESTART` counts as any other: what waits in Python code waits again.
+    pub fn ends_of_wait(&self) -> Option<(u64, u64)> {
+        let after = self.after_wait?;
+        Some((self.signals(&["SigCgt"]) & !self.mask, after))
+    }
+
+    /// Signals of the thread, of these fields of its status.
+    fn signals(&self, fields: &[&str]) -> u64 {
+        let thread = self.thread.to_string();
+        let read = |name: &&str| u64::from_str_radix(&process::field(&thread, name)?, 16).ok();
+        fields
+            .iter()
+            .filter_map(read)
+            .fold(0, |all, some| all | some)
+    }
+
     /// Stops all signals in the thread but those of its own faults, and the two of the C library, for which other threads
     /// wait. The frame has the mask from before.
     fn mask_signals(&self) {
@@ -413,6 +439,15 @@ impl Stopped {
         debug_assert_eq!((after.rip, after.rsp), (expected.rip, expected.rsp));
         self.registers = after;
         self.registers.orig_rax = u64::MAX;
+        // A signal has come meanwhile: the kernel would deliver it before the wait begins again, and the wait would not end.
+        if let Some((signals, after_wait)) = self.ends_of_wait()
+            && signals & self.signals(&["SigPnd", "ShdPnd"]) != 0
+        {
+            self.registers.rax = INTERRUPTED.cast_unsigned();
+            self.registers.rip = after_wait;
+            self.after_wait = None;
+            self.write_registers(&self.registers)?;
+        }
         Ok(Some(()))
     }
 
