@@ -214,10 +214,7 @@ def _carry(value: Any, function: Any, args: Any, kwargs: Any) -> Any:
         _variable.reset(token)
 
 
-_EXECUTORS = "concurrent.futures.thread"
-
-
-def _label_executor(module: ModuleType) -> None:
+def _label_threads(module: ModuleType) -> None:
     """Makes ``ThreadPoolExecutor.submit`` carry labels; ``loop.run_in_executor`` calls it."""
     from functools import wraps
 
@@ -236,11 +233,36 @@ def _label_executor(module: ModuleType) -> None:
     executor.submit = labelled_submit
 
 
+def _label_processes(module: ModuleType) -> None:
+    """Makes ``ProcessPoolExecutor.submit`` start processes without labels: they serve others, too."""
+    from functools import wraps
+
+    executor: Any = module.ProcessPoolExecutor
+    submit = executor.submit
+
+    @wraps(submit)
+    def unlabelled_submit(self: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if _variable.get(None) is None:
+            return submit(self, fn, *args, **kwargs)
+        return _carrier(None, submit, (self, fn, *args), kwargs)
+
+    executor.submit = unlabelled_submit
+
+
+_EXECUTORS = {
+    "concurrent.futures.thread": ("ThreadPoolExecutor", _label_threads),
+    "concurrent.futures.process": ("ProcessPoolExecutor", _label_processes),
+}
+
+
 class _ExecutorFinder:
-    """Waits for the import of executors, which a program need not have: then it finds the module once, and goes."""
+    """Waits for the import of a module of executors, which a program need not have: then it finds it once, and goes."""
+
+    def __init__(self, module: str):
+        self._module = module
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        if name != _EXECUTORS:
+        if name != self._module:
             return None
         sys.meta_path.remove(self)
         from importlib.util import find_spec
@@ -252,18 +274,19 @@ class _ExecutorFinder:
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                _label_executor(module)
+                _EXECUTORS[name][1](module)
 
             loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 
 def _label_executors() -> None:
-    module = sys.modules.get(_EXECUTORS)
-    if module is not None and hasattr(module, "ThreadPoolExecutor"):
-        _label_executor(module)
-    else:
-        sys.meta_path.insert(0, _ExecutorFinder())
+    for name, (executor, labelled) in _EXECUTORS.items():
+        module = sys.modules.get(name)
+        if module is not None and hasattr(module, executor):
+            labelled(module)
+        else:
+            sys.meta_path.insert(0, _ExecutorFinder(name))
 
 
 _variable: Any

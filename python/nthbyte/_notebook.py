@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 # Lines of code, and variables, that the text names, and the bytes of the smallest of them.
 _LINES = 5
 _SMALLEST = 64 << 10
+# In the place of the page.
+_NOT_SHOWN = (
+    "nthbyte's page is not shown here. It is where the notebook is trusted and shows HTML; "
+    "or with: %%nthbyte -o FILE, and then: nthbyte flamegraph FILE"
+)
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -182,12 +187,13 @@ class Page:
         self._height = height
 
     def __repr__(self) -> str:
-        return "<the page of nthbyte>"
+        return _NOT_SHOWN
 
     def _repr_html_(self) -> str:
+        # Where the notebook is not trusted, the frame goes, and its text stays.
         return (
             f'<iframe srcdoc="{html.escape(self._page, quote=True)}" '
-            f'style="width: 100%; height: {self._height}px; border: 0"></iframe>'
+            f'style="width: 100%; height: {self._height}px; border: 0">{html.escape(_NOT_SHOWN)}</iframe>'
         )
 
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the packages of requirements.txt for each version of Python, into a folder of its own: packages.sh PYTHON FOLDER.
-# All have wheels for CPython. For PyPy, those with C code are built without it; pydantic, whose core is Rust, and uvloop are left out.
+# All have wheels for CPython. For PyPy, those with C code are built without it; pydantic, whose core is Rust, and uvloop are left out; greenlets are part of PyPy.
 set -e
 python=$1 folder=$2
 here=$(dirname "$0")
@@ -15,6 +15,6 @@ for version in 3.11 3.12 3.13 3.14 3.15; do
 done
 
 mkdir -p "$folder/lists"
-grep -v -e ^pydantic -e ^uvloop "$here/requirements.txt" >"$folder/lists/pypy3.11.txt"
+grep -v -e ^greenlet -e ^pydantic -e ^uvloop "$here/requirements.txt" >"$folder/lists/pypy3.11.txt"
 export AIOHTTP_NO_EXTENSIONS=1 FROZENLIST_NO_EXTENSIONS=1 MULTIDICT_NO_EXTENSIONS=1 PROPCACHE_NO_EXTENSIONS=1 YARL_NO_EXTENSIONS=1
 install "$folder/pypy3.11" --no-binary aiohttp,frozenlist,markupsafe,multidict,propcache,yarl -r "$folder/lists/pypy3.11.txt"

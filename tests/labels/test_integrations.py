@@ -46,6 +46,7 @@ def ask(address, paths):
 """
 
 FASTAPI = """
+import itertools
 import uvicorn
 from fastapi import APIRouter, BackgroundTasks, Depends, FastAPI
 from fastapi.responses import StreamingResponse
@@ -61,6 +62,11 @@ async def dependency():
     with nthbyte.label(endpoint="dependency"):
         make("dependency")
     make("/sync/{item}"); yield 1; make("/sync/{item}")
+
+def labelled_sync_dependency():
+    # FastAPI enters and leaves it in two copies of the context: the endpoint does not see it, and no request fails.
+    with nthbyte.label(endpoint="sync dependency"):
+        make("sync dependency"); yield 1; make("/traps/{item}")
 
 inner = FastAPI()
 app = FastAPI()
@@ -93,6 +99,19 @@ async def stream(item: int):
             make("/stream/{item}"); yield b"x"
     return StreamingResponse(body())
 
+@app.get("/traps/{item}")
+async def traps(item: int, of=Depends(labelled_sync_dependency)):
+    make("/traps/{item}")
+    with nthbyte.label(endpoint="ended"):
+        make("ended")
+        # It is read after the block has ended.
+        def body():
+            make("/traps/{item}"); yield b"x"
+        @nthbyte.label(endpoint="body")
+        def labelled_body():
+            make("body"); yield b"x"
+        return StreamingResponse(itertools.chain(body(), labelled_body()))
+
 @inner.get("/deep/{item}")
 async def deep(item: int):
     make("/inner/deep/{item}")
@@ -113,8 +132,8 @@ thread.start()
 while not server.started:
     time.sleep(0.01)
 address = "http://127.0.0.1:%d" % server.servers[0].sockets[0].getsockname()[1]
-paths = ["/items/1", "/items/2", "/sync/3", "/api/gather", "/stream/4", "/inner/deep/5"]
-ask(address, [paths[number % 6] for number in range(180)])
+paths = ["/items/1", "/items/2", "/sync/3", "/api/gather", "/stream/4", "/inner/deep/5", "/traps/6"]
+ask(address, [paths[number % 7] for number in range(182)])
 server.should_exit = True
 thread.join()
 """
@@ -330,9 +349,30 @@ loop.run_until_complete(main())
 make("[no label]")
 """
 
+# Each greenlet has a context of its own, which is empty at first.
+GREENLETS = """
+import greenlet
+
+def steps(name):
+    make("[no label]")
+    with nthbyte.label(task=name):
+        for _ in range(3):
+            make(name); greenlet.getcurrent().parent.switch(); make(name)
+    make("[no label]")
+
+with nthbyte.label(task="outer"):
+    running = [greenlet.greenlet(steps) for _ in range(5)]
+    for turn in range(4):
+        for number, one in enumerate(running):
+            one.switch(*[f"greenlet {number}"][turn:])
+            make("outer")
+make("[no label]")
+"""
+
 PROGRAMS = {
     "fastapi": (SERVE + FASTAPI, "endpoint"),
     "starlette": (SERVE + STARLETTE, "endpoint"),
+    "greenlet": (GREENLETS, "task"),
     "flask": (FLASK, "endpoint"),
     "aiohttp": (AIOHTTP, "endpoint"),
     "celery": (CELERY, "task"),

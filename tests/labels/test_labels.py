@@ -35,7 +35,8 @@ def of_labels(interpreter: Interpreter, body: str, folder: Path, *options: str, 
     program.write_text(PROGRAM.replace("SIZE", str(size)) + body)
     profile = folder / "p.nthb"
     interpreter.nthbyte("run", "--every", every, *options, "-f", "-o", profile, program, folder=folder).ok()
-    assert made(profile, key, size) == json.loads((folder / "truth.json").read_text())
+    # With what it has forked.
+    assert made(profile, key, size, "--all") == json.loads((folder / "truth.json").read_text())
 
 
 def size_and_period(interpreter: Interpreter) -> tuple[int, str]:
@@ -47,11 +48,11 @@ def size_and_period(interpreter: Interpreter) -> tuple[int, str]:
     return SIZE, "1"
 
 
-def made(profile: Path, key: str, size: int = SIZE) -> Counter[str]:
+def made(profile: Path, key: str, size: int = SIZE, *options: str) -> Counter[str]:
     """How many of its objects a program has made, by label."""
     found: Counter[str] = Counter()
-    for value in summary(profile, "--by", f"label:{key}")["rows"]:
-        rows = summary(profile, "--label", f"{key}={value['name']}")["rows"]
+    for value in summary(profile, "--by", f"label:{key}", *options)["rows"]:
+        rows = summary(profile, *options, "--label", f"{key}={value['name']}")["rows"]
         # What else the function makes is less than one of the objects.
         bytes_made = sum(row["self_bytes"]["estimate"] for row in rows if row["name"] == "make")
         found[value["name"]] = int(bytes_made) // size
@@ -112,6 +113,15 @@ def steps():
 for _ in steps():
     make("[no label]")
     break
+
+def lends():
+    with label(work="lent"):
+        make("lent"); yield
+# As all context variables do, until the generator goes on.
+for _ in lends():
+    make("lent")
+make("[no label]")
+
 running = steps()
 next(running)
 assert running.send("steps") == 2
@@ -168,8 +178,12 @@ async def main():
 asyncio.run(main())
 
 with ThreadPoolExecutor(1) as pool:
+    another = contextvars.ContextVar("another", default=None)
+    another.set("of the main thread")
     with label(work="pool"):
         pool.submit(make, "pool", count=2).result()
+        # Labels come along, and nothing else.
+        assert pool.submit(another.get).result() is None
     pool.submit(make, "[no label]").result()
     with label(work="pool 2"):
         list(pool.map(make, ["pool 2"] * 3))
@@ -403,6 +417,34 @@ with ThreadPoolExecutor(1) as pool:
     ]
     cpython.python(*words, folder=tmp_path).ok()
     assert made(tmp_path / "p.nthb", "work") == json.loads((tmp_path / "truth.json").read_text())
+
+
+def test_processes_of_an_executor_do_not_keep_the_labels_of_its_first_work(
+    interpreter: Interpreter, tmp_path: Path
+) -> None:
+    """They are forked where the first work is given, and serve all. A forked process has the labels of its parent."""
+    of_labels(
+        interpreter,
+        """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+fork = multiprocessing.get_context("fork")
+with ProcessPoolExecutor(1, mp_context=fork) as pool:
+    with nthbyte.label(work="first"):
+        make("first")
+        pool.submit(make, "-").result()
+        make("first")
+    list(pool.map(make, "--"))
+with nthbyte.label(work="child"):
+    child = fork.Process(target=make, args=["-"])
+    child.start()
+    child.join()
+# What the processes make is counted here: each of them has its own counter.
+truth.update({"[no label]": 3, "child": 1})
+""",
+        tmp_path,
+    )
 
 
 def test_time_samples_have_labels(cpython: Interpreter, tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import io
 import linecache
+import re
 from typing import Any, Callable
 
 import nthbyte
@@ -113,5 +115,9 @@ def test_what_is_inside_counts_once() -> None:
 
 
 def test_a_page_stays_inside_of_its_frame() -> None:
-    page = Page('<script>"&</script>', 300)._repr_html_()
-    assert page.startswith('<iframe srcdoc="&lt;script&gt;&quot;&amp;&lt;/script&gt;" style=')
+    page = Page('<script>"&</script>', 300)
+    text = page._repr_html_()
+    assert text.startswith('<iframe srcdoc="&lt;script&gt;&quot;&amp;&lt;/script&gt;" style=')
+    # What sanitizers leave of it, and what shows no HTML, say where the page is.
+    assert html.unescape(re.sub("<[^>]*>", "", text)) == repr(page)
+    assert "trusted" in repr(page) and "nthbyte flamegraph" in repr(page)
