@@ -209,7 +209,7 @@ def _options(line: str) -> Any:
         "--holders", action="store_const", const=True, help="say who holds what is alive at the end"
     )
     parser.add_argument("--no-page", dest="page", action="store_false", help="show the text only")
-    parser.add_argument("--height", type=int, default=640, help="of the page, in pixels (default: 640)")
+    parser.add_argument("--height", type=int, default=960, help="of the page, in pixels (default: 960)")
     parser.add_argument("-o", "--output", metavar="FILE", help="keep the profile in this file")
     try:
         return parser.parse_args(shlex.split(line))

@@ -78,11 +78,11 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         "--nthbyte-leaks",
         metavar="N",
         type=int,
-        help="call each test N times, and show what each call leaves alive",
+        help="call each test N times, and show what each call leaves alive; limits are not judged then",
     )
     add("--nthbyte-junit", action="store_true", help="add the figures of tests to the file of --junit-xml")
     add("--nthbyte-github", action="store_true", help="print annotations for GitHub")
-    if not _has_memray():
+    if not _has_memray(pluginmanager):
         add(
             "--memray",
             action="store_true",
@@ -127,12 +127,12 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in MARKERS.values():
         config.addinivalue_line("markers", line)
     options = config.option
-    if not _has_memray():
+    if not _has_memray(config.pluginmanager):
         _read_settings(config)
     for name, instead in _INSTEAD.items():
-        if getattr(options, name, None) and not _has_memray():
+        if getattr(options, name, None) and not _has_memray(config.pluginmanager):
             raise pytest.UsageError(f"{_flag(name)} is an option of pytest-memray: with nthbyte, {instead}")
-    if options.nthbyte and getattr(options, "memray", False) and _has_memray():
+    if options.nthbyte and getattr(options, "memray", False) and _has_memray(config.pluginmanager):
         raise pytest.UsageError("--nthbyte and --memray record the same memory: leave one of them out")
     _check(options)
     if is_on(config, options) and not config.pluginmanager.has_plugin("nthbyte_run"):
@@ -180,6 +180,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             config.issue_config_time_warning(pytest.PytestWarning(f"nthbyte: {text}"), stacklevel=2)
         names -= unknown
     limited = [item for item in session.items if any(name in item.keywords for name in names)]
+    if limited and config.option.nthbyte_leaks:
+        text = "nthbyte: --nthbyte-leaks calls each test several times, so no limits are judged"
+        config.issue_config_time_warning(pytest.PytestWarning(text), stacklevel=2)
     if (limited or config.option.nthbyte_leaks) and not config.option.collectonly:
         from nthbyte._pytest_limits import Limits, check, refuse_if_recorded
 
@@ -198,7 +201,7 @@ def is_on(config: pytest.Config, options: Any) -> bool:
         return False
     if options.nthbyte or options.nthbyte_leaks:
         return True
-    if _has_memray():
+    if _has_memray(config.pluginmanager):
         return False
     return bool(getattr(options, "memray", False) or config.getini("memray"))
 
@@ -226,7 +229,9 @@ def _begin(config: pytest.Config, options: Any) -> None:
     config.pluginmanager.register(Run(config, options), "nthbyte_run")
 
 
-def _has_memray() -> bool:
+def _has_memray(manager: pytest.PytestPluginManager) -> bool:
+    if manager.is_blocked("memray"):
+        return False
     if "pytest_memray" in sys.modules:
         return True
     from importlib.util import find_spec

@@ -444,7 +444,9 @@ def leak_lines(leaks: list[dict[str, Any]], not_repeated: list[str], calls: int,
     if len(ranked) > most > 0:
         lines.append(f"… and {len(ranked) - most} more")
     if not_repeated:
-        lines.append(f"Not known of {len(not_repeated)} tests, which do not run twice: {not_repeated[0]}, …")
+        lines.append(f"Not known of tests that do not run twice: {', '.join(not_repeated[:3])}")
+        if len(not_repeated) > 3:
+            lines[-1] += f" and {len(not_repeated) - 3} more"
     return [*lines, ""]
 
 

@@ -21,6 +21,8 @@ from harness import SCRIPT, run, samples
 # With a period of 4 KiB, 20 frames deep, and strings of 1000 bytes that are dropped at once.
 MOST_FOR_A_SAMPLE = 2_000
 MOST_FOR_A_REFILL = 232
+# What a sample reads inside of a label: 77 of them walk through the context's map, 49 are there without labels, too.
+MOST_FOR_A_LABEL = 170
 # A request of `PyMem_Malloc` above the heap's limit that is not sampled, and its free: the heap's part of both.
 MOST_FOR_A_FALLBACK = 52
 # A request of the interpreter between 512 bytes and the limit of the heap, with the check of the caller.
@@ -125,6 +127,16 @@ def test_a_sample(sampled: tuple[Counts, int]) -> None:
     }
     assert any("sampled" in name for name in ours)
     assert sum(ours.values()) / taken < MOST_FOR_A_SAMPLE, Counter(ours).most_common(10)
+
+
+def test_a_label(tmp_path: Path) -> None:
+    labelled = "import nthbyte\nwith nthbyte.label(endpoint='/checkout'):\n    deep(20)"
+    (tmp_path / "app.py").write_text(PROGRAM.replace("deep(20)", labelled))
+    counts = count(tmp_path, SCRIPT, "run", "-q", "--seed=1", "--every=4KiB", "-o", "out.nthb", "app.py")
+    read_by_a_sample = r"nthbyte_cpython::labels::(of_thread|with_task|reader|hamt|tasks::of_thread)"
+    ours = Counter({name: own for name, own in counts.own.items() if re.match(read_by_a_sample, name)})
+    assert any("hamt" in name for name in ours)
+    assert 100 < sum(ours.values()) / samples(tmp_path / "out.nthb") < MOST_FOR_A_LABEL, ours
 
 
 def test_a_refill(sampled: tuple[Counts, int]) -> None:

@@ -70,7 +70,22 @@ def test_what_each_call_leaves(pytester: pytest.Pytester) -> None:
     assert lines[0].split() == ["9.8KiB", "test_what_each_call_leaves.py::test_leaks"]
     assert lines[1].split()[:4] == ["9.8KiB", "in", "1", "blocks"] and lines[1].endswith(":12 test_leaks")
     assert lines[2].strip().startswith("held by test_what_each_call_leaves.KEPT['all'], list of 4")
-    assert lines[3].startswith("Not known of 1 tests") and "test_runs_once" in lines[3]
+    assert (
+        lines[3] == "Not known of tests that do not run twice: test_what_each_call_leaves.py::test_runs_once"
+    )
+    # A limit is of one call.
+    pytester.makepyfile(
+        """
+import pytest
+KEPT = []
+@pytest.mark.limit_leaks("1 MB")
+def test_limited():
+    KEPT.append(bytes(400_000))
+"""
+    )
+    run = pytester.runpytest("--nthbyte-leaks", "4", "-k", "limited")
+    run.assert_outcomes(passed=1, warnings=1)
+    run.stdout.fnmatch_lines(["*calls each test several times, so no limits are judged"])
 
 
 def test_an_annotation_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

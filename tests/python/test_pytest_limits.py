@@ -207,3 +207,11 @@ def test_an_option_of_pytest_memray_that_is_not_there_is_named(
     assert run.ret == pytest.ExitCode.USAGE_ERROR
     name = option.partition("=")[0]
     run.stderr.fnmatch_lines([f"ERROR: {name} is an option of pytest-memray: with nthbyte, *"])
+
+
+def test_pytest_memray_that_is_switched_off_is_as_if_not_installed(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(pytest_memray="", test_one="def test_one(): pass")
+    pytester.syspathinsert()
+    pytester.runpytest("--native").stderr.fnmatch_lines(["*unrecognized arguments: --native*"])
+    run = pytester.runpytest("-p", "no:memray", "--native")
+    run.stderr.fnmatch_lines(["ERROR: --native is an option of pytest-memray: *"])
