@@ -11,6 +11,9 @@ From a program::
 
     with nthbyte.Profiler("out.nthb"):
         work()
+
+PYTEST_DONT_REWRITE: pytest wants to rewrite the packages of its plugins, and warns of one that is imported already, as
+this one is in a process that is recorded. Where warnings are errors, it would not begin.
 """
 
 TYPE_CHECKING = False

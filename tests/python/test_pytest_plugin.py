@@ -204,6 +204,26 @@ def test_what_cannot_be_is_said_in_one_line(pytester: pytest.Pytester) -> None:
     no_marks.stderr.fnmatch_lines(["nthbyte: what ran when is not known, without outer.tests.json*"])
 
 
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_pytest_is_recorded_as_any_program(pytester: pytest.Pytester, workers: int) -> None:
+    """It warns of nothing, and what pytest-xdist starts is taken, too."""
+    pytester.makepyfile(SUITE)
+    pytester.makeini("[pytest]\nfilterwarnings = error\n")
+    words = ["run", "-o", "run.nthb", "-m", "pytest", "-n", str(workers)]
+    run = pytester.run(sys.executable, "-m", "nthbyte", *words)
+    run.assert_outcomes(passed=5, failed=1, skipped=1)
+    explained = pytester.run(COMMAND, "explain", "run.nthb").stdout.str()
+    assert ("· 3 processes ·" in explained) == (workers == 2)
+
+    def has_test(*options: str) -> bool:
+        done = pytester.run(COMMAND, "summary", "--json", "--top", "0", *options, "run.nthb")
+        return any(row["name"] == "test_churn" for row in json.loads(done.stdout.str())["rows"])
+
+    # The first process of several runs no test.
+    assert has_test()
+    assert has_test("--alone") == (workers == 0)
+
+
 def test_nothing_is_recorded_where_no_test_runs(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_one(): pass")
     for option in ("--collect-only", "--help"):
