@@ -148,11 +148,18 @@ def _without_paths(target: Path) -> list[str]:
     The sources of this workspace have relative paths. ``target`` is cargo's folder for what it makes.
     """
     home = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo")
+    sysroot, about = (
+        subprocess.run(["rustc", *words], check=True, capture_output=True, text=True).stdout.strip()
+        for words in (("--print", "sysroot"), ("-vV",))
+    )
+    commit = next(line.split()[1] for line in about.splitlines() if line.startswith("commit-hash:"))
     # Of several that match, the compiler takes the last.
     folders = {
         home: "cargo",
         **dict.fromkeys(sorted(home.glob("registry/src/*")), "registry"),
         target: "target",
+        # Its own sources, if they are there (rust-src). Their name is that of a compiler without them.
+        Path(sysroot, "lib/rustlib/src/rust"): f"/rustc/{commit}",
     }
     return [f"--remap-path-prefix={path}={name}" for path, name in folders.items()]
 
