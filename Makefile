@@ -174,7 +174,7 @@ check-aarch64:
 	[ -d "$$(rustc --print target-libdir --target $(AARCH64))" ] || missing=" 'rustup target add $(AARCH64)'"; \
 	command -v aarch64-linux-gnu-gcc >/dev/null || missing="$$missing 'apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross'"; \
 	if [ -n "$$missing" ]; then echo "nthbyte: not checked for AArch64; first:$$missing" >&2; exit 1; fi
-	cargo check --workspace --locked --target $(AARCH64)
+	cargo clippy --workspace --all-features --all-targets --locked --target $(AARCH64) -- -D warnings
 
 check-ruff: .venv/ready
 	@status=0; $(BIN)/ruff check . || status=1; $(BIN)/ruff format --check . || status=1; exit $$status

@@ -20,6 +20,8 @@
 mod by_file;
 #[cfg(target_arch = "x86_64")]
 mod denial;
+// Elsewhere no process is entered, and some of this is not asked for.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 mod process;
 pub mod ready;
 mod refusal;
