@@ -7,10 +7,13 @@ the copy: attributes are read by the descriptors of built-in types, and finalize
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import collections
 import gc
 import sys
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType, TracebackType
+
+from __pypy__.thread import _signals_enter, _signals_exit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,13 +52,28 @@ def take(library: _Library, reason: int, whatever: bool, with_keys: bool) -> str
     stats = gc._get_stats(False)  # type: ignore[attr-defined]
     used = getattr(stats, "total_arena_memory", 0) + getattr(stats, "total_rawmalloced_memory", 0)
     is_enabled = gc.isenabled()
-    # No finalizer runs in the copy: not even between its first two steps.
+    # No finalizer runs in the copy, and no handler of a signal that came just before: not even between its first two
+    # steps.
+    runs_handlers = _hold_signals()
     gc.disable()
     try:
         return library.snapshot(reason, whatever, used)
     finally:
         if is_enabled:
             gc.enable()
+        if runs_handlers:
+            _signals_enter()
+            # This calls the handlers of signals that have come meanwhile, if nothing is blocked, too.
+            _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
+
+
+def _hold_signals() -> bool:
+    """Has PyPy call no handlers of signals. Returns whether this thread would call them."""
+    try:
+        _signals_exit()
+    except RuntimeError:
+        return False
+    return True
 
 
 def go_on() -> None:

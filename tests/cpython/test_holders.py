@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ HELD = {
     ".combined.values": (470, 700),
     ".slots.values": (470, 700),
     ".strong": (470, 700),
+    ".local": (470, 700),
 }
 
 
@@ -221,6 +225,130 @@ def test_what_crashes_a_walk_does_not_reach_the_program(cpython: Interpreter, tm
     assert said == [*signals, ""]
 
 
+# An extension whose type looks at its objects in the way that is chosen, and that overwrites one with its link in the
+# collector's list, while Python calls a function.
+EXTENSION = """
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+#include <string.h>
+
+static volatile int way;
+
+static int traverse(PyObject *self, visitproc visit, void *arg)
+{
+    char more[1000];
+    Py_VISIT(Py_TYPE(self));
+    switch (way) {
+    case 1: *(volatile int *)8 = 1; break;
+    case 2: more[999] = 1; return traverse(self, visit, arg) + more[999];
+    case 3: for (;;) if (!way) break;
+    }
+    return 0;
+}
+
+static PyObject *set_way(PyObject *module, PyObject *number)
+{
+    way = (int)PyLong_AsLong(number);
+    Py_RETURN_NONE;
+}
+
+static PyObject *overwrite(PyObject *module, PyObject *arguments)
+{
+    PyObject *object, *called, *result;
+    char before[32];
+    if (!PyArg_ParseTuple(arguments, "OO", &object, &called)) return NULL;
+    memcpy(before, (char *)object - 16, sizeof before);
+    memset((char *)object - 16, 0xdb, sizeof before);
+    result = PyObject_CallNoArgs(called);
+    memcpy((char *)object - 16, before, sizeof before);
+    return result;
+}
+
+static void dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyType_Slot slots[] = {{Py_tp_traverse, traverse}, {Py_tp_dealloc, dealloc}, {0, 0}};
+static PyType_Spec spec = {
+    "broken.Broken", sizeof(PyObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots
+};
+static PyMethodDef methods[] = {
+    {"set_way", set_way, METH_O, 0}, {"overwrite", overwrite, METH_VARARGS, 0}, {0}
+};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "broken", 0, -1, methods};
+
+PyMODINIT_FUNC PyInit_broken(void)
+{
+    PyObject *module = PyModule_Create(&definition);
+    if (module) PyModule_AddObject(module, "Broken", PyType_FromSpec(&spec));
+    return module;
+}
+"""
+
+# What is chosen counts for the copies only: no collection of the program looks at the objects meanwhile.
+EXTENDED = """
+import gc, os, sys, time, broken, nthbyte
+gc.disable()
+kept = [broken.Broken() for _ in range(1000)]
+
+def look():
+    while (why := nthbyte.snapshot(force=True)) == "the one before is not finished":
+        time.sleep(0.01)
+    return why
+
+for way in map(int, sys.argv[1:]):
+    if way == 9:
+        assert broken.overwrite(kept[500], look) is None
+    else:
+        broken.set_way(way)
+        assert look() is None
+        broken.set_way(0)
+nthbyte.stop()
+try:
+    print(os.waitpid(-1, 0))
+except ChildProcessError:
+    print("no child")
+children = [open(f"/proc/self/task/{task}/children").read() for task in os.listdir("/proc/self/task")]
+print("".join(children).split(), gc.collect() >= 0, len(gc.get_referrers(broken.Broken)) >= 1000)
+"""
+
+
+def extended(cpython: Interpreter, folder: Path, *ways: int) -> list[str]:
+    """Why there is no snapshot, for each way in which the extension's type looks at its objects."""
+    include = sysconfig.get_path("include")
+    if shutil.which("cc") is None or not Path(include, "Python.h").exists():
+        pytest.skip("there is no C compiler, or it has no headers of CPython")
+    (folder / "broken.c").write_text(EXTENSION)
+    words = ["cc", "-O0", "-w", "-shared", "-fPIC", "-I", include, "-o", "broken.abi3.so", "broken.c"]
+    subprocess.run(words, cwd=folder, check=True)
+    (folder / "app.py").write_text(EXTENDED)
+    options = ("run", "-q", "--no-holders", "-o", "a.nthb")
+    done = cpython.nthbyte(*options, "app.py", *map(str, ways), folder=folder).ok()
+    assert done.out == "no child\n[] True True\n"
+    return [found.why for found in snapshots(folder / "a.nthb") if "not finished" not in found.why]
+
+
+def test_a_traverse_function_of_an_extension_that_crashes(cpython: Interpreter, tmp_path: Path) -> None:
+    """It writes to no memory, or calls itself without end; then an object is overwritten; then all is well."""
+    crashed = "its process was ended by signal 11"
+    assert extended(cpython, tmp_path, 1, 2, 9, 0) == [crashed, crashed, crashed, ""]
+    shown = report("holders", "a.nthb", folder=tmp_path).ok().out
+    assert "kept" in shown
+    (tmp_path / "b").mkdir()
+    extended(cpython, tmp_path / "b", 1)
+    told = report("holders", "a.nthb", folder=tmp_path / "b")
+    assert told.status == 1 and crashed in told.err
+
+
+@pytest.mark.slow
+def test_a_traverse_function_of_an_extension_that_loops(cpython: Interpreter, tmp_path: Path) -> None:
+    assert extended(cpython, tmp_path, 3) == ["it took too long"]
+
+
 LOOPS = """
 import ctypes, gc, os, time, nthbyte
 gc.disable()
@@ -242,6 +370,73 @@ def test_a_walk_that_does_not_end_is_ended(cpython: Interpreter, tmp_path: Path)
     done = cpython.nthbyte("run", "--no-holders", "-o", "a.nthb", "-c", LOOPS, folder=tmp_path).ok()
     assert done.out == "[]\n"
     assert [found.why for found in snapshots(tmp_path / "a.nthb")] == ["it took too long"]
+
+
+# The first write to a huge page that a copy has, too, splits it.
+HUGE = """
+import time, nthbyte
+
+def huge():
+    with open("/proc/self/smaps_rollup") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith("AnonHugePages"))
+
+class Point:
+    __slots__ = ("x", "y")
+kept = []
+for number in range(300_000):
+    point = Point()
+    point.x = [float(number)]
+    kept.append(point)
+first = split = huge()
+while first and 2 * split > first:
+    nthbyte.snapshot(force=True)
+    for point in kept[::1000]:
+        point.y = 1
+    split = huge()
+while first and huge() < 0.8 * first:
+    time.sleep(0.05)
+print(first)
+"""
+
+
+@pytest.mark.slow
+def test_huge_pages_come_back_after_a_snapshot(cpython: Interpreter, tmp_path: Path) -> None:
+    """The program ends when they are back."""
+    options = ("run", "-q", "--no-holders", "-o", "a.nthb", "-c", HUGE)
+    done = cpython.nthbyte(*options, folder=tmp_path, timeout=600).ok()
+    if done.out == "0\n":
+        pytest.skip("this system has no huge pages")
+
+
+# What a handler of a signal leaves in the collector's counts, once a full collection has emptied the free lists.
+COUNTED = """
+import gc, os, signal, time
+from nthbyte._agent import load
+counted = load().snapshot_seconds
+
+def left():
+    gc.collect()
+    before = gc.get_count()[0]
+    os.kill(os.getpid(), signal.SIGUSR2)
+    return gc.get_count()[0] - before
+
+left()
+while not counted():
+    time.sleep(0.01)
+ours = left()
+signal.signal(signal.SIGUSR2, lambda number, frame: None)
+plain = left()
+print(ours - plain)
+"""
+
+
+def test_a_snapshot_at_a_signal_leaves_no_more_for_the_collector_than_a_handler_does(
+    cpython: Interpreter, tmp_path: Path
+) -> None:
+    options = ("run", "-q", "--holders", "--snapshot", "USR2", "-o", "a.nthb", "-c", COUNTED)
+    done = cpython.nthbyte(*options, folder=tmp_path).ok()
+    # Below 3.12, an object shows where the collector's lists are, and is freed.
+    assert done.out == "0\n"
 
 
 # How many elements the outermost loop of each function has taken, where that is known: what it is over has an end.

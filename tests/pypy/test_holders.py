@@ -27,6 +27,7 @@ HELD = {
     ".combined.values": (470, 800),
     ".slots.values": (470, 800),
     ".strong": (470, 800),
+    ".local.buffer": (470, 800),
 }
 
 
@@ -94,6 +95,8 @@ def test_it_says_who_allocated_what_a_holder_has(pypy: Interpreter, tmp_path: Pa
         assert place.split(" ")[0] == function and samples > 30, by
     # No sample of what has died is taken for that of what lies there now.
     assert sum(of[1] for of in by.values() if of) >= 0.9 * found.recorded, by
+    refused = report("holders", "--by", "thread", "a.nthb", folder=tmp_path)
+    assert refused.status == 1 and "on PyPy it knows samples of old, small objects only" in refused.err
 
 
 def test_it_is_taken_at_the_end_if_that_is_wanted_and_keys_are_left_out(
@@ -110,10 +113,12 @@ def test_it_is_taken_at_the_end_if_that_is_wanted_and_keys_are_left_out(
 
 # Keeps a little more each time, and lives until its input ends.
 GROWS = """
-import select, signal, sys
+import os, select, signal, sys
 before = signal.getsignal(64)
 kept = []
 while not select.select([sys.stdin], [], [], 0.01)[0]:
+    if "asks" in sys.argv and len(kept) > 50:
+        os.kill(os.getpid(), signal.SIGUSR2)
     if len(kept) < 500:
         kept.append(["%09d" % i * 50 for i in range(100)])
 print(int(before), before == signal.getsignal(64), 32 in signal.valid_signals())
@@ -121,9 +126,13 @@ print(int(before), before == signal.getsignal(64), 32 in signal.valid_signals())
 
 
 @pytest.mark.each
-@pytest.mark.parametrize(("reason", "options"), [("4", ("--snapshot", "1s")), ("1", ())])
-def test_they_are_taken_at_intervals_and_at_peaks(
-    pypy: Interpreter, tmp_path: Path, reason: str, options: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("reason", "options", "argument"),
+    [("4", ("--snapshot", "1s"), ""), ("1", (), ""), ("3", ("--snapshot", "USR2"), "asks")],
+    ids=["interval", "peak", "signal"],
+)
+def test_they_are_taken_at_intervals_at_peaks_and_at_signals(
+    pypy: Interpreter, tmp_path: Path, reason: str, options: tuple[str, ...], argument: str
 ) -> None:
     (tmp_path / "grows.py").write_text(GROWS)
 
@@ -135,7 +144,7 @@ def test_they_are_taken_at_intervals_and_at_peaks(
         return [one for one in found if one.why != "the one before is not finished"]
 
     done = pypy.nthbyte(
-        *("run", "-q", "--holders", *options, "-o", "a.nthb", "grows.py"),
+        *("run", "-q", "--holders", *options, "-o", "a.nthb", "grows.py", argument),
         folder=tmp_path,
         until=lambda: len(of_that_reason()) >= 2,
     ).ok()
@@ -144,3 +153,49 @@ def test_they_are_taken_at_intervals_and_at_peaks(
     assert {one.why or one.outcome for one in found} == {"complete"}
     # The list has its name each time, and each element of it has 45 KiB.
     assert all(one.amounts().get(".kept", 0) > 40 for one in found)
+
+
+# Signals come all the time, and then one in the middle of a snapshot.
+HANDLES = """
+import os, signal, time, nthbyte
+from nthbyte._agent import load
+own, handled = os.getpid(), []
+
+def handler(number, frame):
+    handled.append(number)
+    if os.getpid() != own:
+        open("ran-in-a-copy", "w").close()
+
+def look():
+    while (why := nthbyte.snapshot(force=True)) == "the one before is not finished":
+        time.sleep(0.01)
+    assert why is None, why
+
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.00003, 0.00003)
+look()
+look()
+signal.setitimer(signal.ITIMER_REAL, 0)
+
+signal.signal(signal.SIGUSR1, handler)
+library, within = load()._library, []
+own_snapshot = library.snapshot
+
+def snapshot(*arguments):
+    os.kill(own, signal.SIGUSR1)
+    within.append(signal.SIGUSR1 in handled)
+    return own_snapshot(*arguments)
+
+library.snapshot = snapshot
+look()
+print(signal.SIGALRM in handled, within[0], signal.SIGUSR1 in handled)
+"""
+
+
+def test_handlers_of_signals_run_in_the_program_and_not_in_a_copy(pypy: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "handles.py").write_text(HANDLES)
+    done = pypy.nthbyte("run", "-q", "--no-holders", "-o", "a.nthb", "handles.py", folder=tmp_path).ok()
+    assert done.out == "True False True\n"
+    assert not (tmp_path / "ran-in-a-copy").exists()
+    found = [one.why or one.outcome for one in snapshots(tmp_path / "a.nthb")]
+    assert [why for why in found if "not finished" not in why] == 3 * ["complete"]

@@ -26,7 +26,7 @@ pub struct WalkFunctions {
     pub interpreter: usize,
     /// `sys.modules`.
     pub modules: usize,
-    /// An object that the collector knows.
+    /// An object that the collector knows, where `visit_all` is missing.
     pub collected: usize,
     pub code_type: usize,
     pub function_type: usize,

@@ -105,11 +105,15 @@ unsafe fn try_to_take(gil: &Gil, asked: &Asked<'_>) -> Result<(), String> {
     room::has(needed)?;
     let mut functions =
         WalkFunctions::find(gil).ok_or("this interpreter lacks a function for it")?;
-    let tracked = gil.interpreter_function();
+    let tracked = match functions.visit_all {
+        Some(_) => None,
+        // The lists of the collector are found from an object in one of them.
+        None => Some(
+            gil.interpreter_function()
+                .ok_or("there is no memory for an object")?,
+        ),
+    };
     functions.collected = tracked.as_ref().map_or(0, |object| object.address());
-    if functions.visit_all.is_none() && functions.collected == 0 {
-        return Err("there is no memory for an object".to_owned());
-    }
     check::check(gil, &asked.layout, &functions)?;
     let limits = Limits {
         cpu: LONGEST,
