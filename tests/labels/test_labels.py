@@ -526,6 +526,32 @@ print(len(kept))
     assert "the profile has no labels" in refused.err
 
 
+def test_labels_of_a_sub_interpreter_do_nothing(cpython: Interpreter, tmp_path: Path) -> None:
+    of_labels(
+        cpython,
+        """
+try:
+    import _interpreters
+except ImportError:
+    import _xxsubinterpreters as _interpreters
+code = '''
+import nthbyte
+with nthbyte.label(work="inner"):
+    print([None] * 10)
+'''
+with nthbyte.label(work="outer"):
+    make("outer")
+    inner = _interpreters.create()
+    # From 3.13 on an error is returned, not raised.
+    assert _interpreters.run_string(inner, code) is None
+    make("outer")
+    _interpreters.destroy(inner)
+make("[no label]")
+""",
+        tmp_path,
+    )
+
+
 def test_a_label_has_keys(interpreter: Interpreter, tmp_path: Path) -> None:
     program = """
 import nthbyte
