@@ -526,6 +526,47 @@ print(len(kept))
     assert "the profile has no labels" in refused.err
 
 
+def test_reports_agree_who_pays_at_the_peak_at_the_end_and_who_holds_it(
+    cpython: Interpreter, tmp_path: Path
+) -> None:
+    body = """
+kept = {"/a": [], "/b": []}
+def serve(path, count):
+    with nthbyte.label(endpoint=path):
+        for _ in range(count):
+            kept[path].append([None] * (SIZE // 8))
+serve("/a", 30)
+serve("/b", 20)
+kept["/b"].clear()
+"""
+    (tmp_path / "program.py").write_text(PROGRAM.replace("SIZE", str(SIZE)) + body.replace("SIZE", str(SIZE)))
+    words = ["run", "--holders", "--every", "1", "-o", "p.nthb", "program.py"]
+    cpython.nthbyte(*words, folder=tmp_path).ok()
+    by = ("--by", "label:endpoint")
+
+    def alive(at: str) -> list[int]:
+        rows = {row["name"]: row for row in summary(tmp_path / "p.nthb", *by, "--at", at)["rows"]}
+        return [round(rows[path]["alive"]["estimate"] / SIZE) for path in ("/a", "/b")]
+
+    assert alive("peak") == [30, 20]
+    assert alive("end") == [30, 0]
+
+    def said(*words: str) -> str:
+        return report(*words, "p.nthb", "--alone", *by, folder=tmp_path).ok().out
+
+    stacks = said("export", "--to", "collapsed", "-o", "-").splitlines()
+    for path, made_there in ("/a", 30), ("/b", 20):
+        of_path = [line for line in stacks if line.startswith(f"endpoint={path};")]
+        assert round(sum(int(line.rpartition(" ")[2]) for line in of_path) / SIZE) == made_there
+    tops = [line.split()[-1] for line in said("tree").splitlines() if "endpoint=" in line]
+    assert tops == ["endpoint=/a", "endpoint=/b"]
+    holders = said("holders").splitlines()
+    [at] = [number for number, line in enumerate(holders) if line.split()[-1:] == ["/a"]]
+    assert "held by kept['/a']" in holders[at + 1]
+    compared = report("diff", "p.nthb", "p.nthb", "--json", *by, folder=tmp_path).ok().out
+    assert {row["name"] for row in json.loads(compared)["rows"]} == {"/a", "/b", "[no label]"}
+
+
 def test_labels_of_a_sub_interpreter_do_nothing(cpython: Interpreter, tmp_path: Path) -> None:
     of_labels(
         cpython,
