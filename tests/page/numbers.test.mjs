@@ -22,3 +22,17 @@ test("round figures beside an axis have no zeros behind the point", async () => 
     assert.equal(ofAxis(figure), shown);
   }
 });
+
+test("a long value of a label keeps its beginning and its end", async () => {
+  const { pinched } = await pageModule("format.ts");
+  for (const [value, most, shown] of [
+    ["endpoint=/api/v2/items/{item}", 29, "endpoint=/api/v2/items/{item}"],
+    ["endpoint=/api/v2/items/{item}", 16, "endpoin…s/{item}"],
+    ["abcdef", 4, "a…ef"],
+    // Pairs of surrogates are not split.
+    ["aa😀😀", 5, "aa…😀"],
+    ["a😀aaaa", 5, "a…aa"],
+  ]) {
+    assert.equal(pinched(value, most), shown);
+  }
+});

@@ -105,3 +105,13 @@ export function clipped(name: string, most: number): string {
   // Do not split a surrogate pair.
   return `${name.slice(0, end >= 0xd800 && end < 0xdc00 ? most - 2 : most - 1)}…`;
 }
+
+/** At most `most` characters of a name that says as much at its end as where it begins, as a path does: a longer one lacks its middle. */
+export function pinched(name: string, most: number): string {
+  if (name.length <= most) return name;
+  let tail = name.length - (most >> 1);
+  const unit = name.charCodeAt(tail);
+  // Do not split a surrogate pair.
+  if (unit >= 0xdc00 && unit < 0xe000) tail++;
+  return clipped(name, most - (name.length - tail)) + name.slice(tail);
+}

@@ -1,7 +1,7 @@
 // Draws the boxes of the graph on its canvas.
 
 import type { Colouring } from "./colour.ts";
-import { clipped } from "./format.ts";
+import { clipped, pinched } from "./format.ts";
 import type { Place } from "./layout.ts";
 import type { Found } from "./search.ts";
 import { type Tree, What } from "./tree.ts";
@@ -134,14 +134,15 @@ function write(pen: CanvasRenderingContext2D, boxes: Boxes, ink: Ink, at: Place,
   const { name, place } = at.chain ? { name: `⋯ ${at.chain.length} calls`, place: "" } : boxes.label(at.node);
   // Types are in italics, functions are not.
   pen.font = boxes.tree.what[at.node] === What.Type ? `italic ${FONT}` : FONT;
+  const cut = boxes.tree.what[at.node] === What.Group && !at.chain ? pinched : clipped;
   const fits = (text: string, space: number): string => {
     // No character is narrower than 2 pixels, so a longer name cannot fit.
     let most = Math.min(text.length, Math.floor(space / 2));
-    let shown = clipped(text, Math.max(most, SHORTEST));
+    let shown = cut(text, Math.max(most, SHORTEST));
     for (let wide = pen.measureText(shown).width; wide > space; wide = pen.measureText(shown).width) {
       most = Math.min(most - 1, Math.floor((most * space) / wide));
       if (most < SHORTEST) return "";
-      shown = clipped(text, most);
+      shown = cut(text, most);
     }
     return shown;
   };
