@@ -174,14 +174,6 @@ class Limits:
                     report.sections.append(section)
                 outcome.force_result(report)
 
-    @pytest.hookimpl(hookwrapper=True, trylast=True)
-    def pytest_report_teststatus(self, report: Any) -> Generator[None, Any, None]:
-        """Such a failure has a letter of its own."""
-        outcome = yield
-        is_ours = hasattr(report, "nthbyte_limit")
-        if report.when == "call" and report.outcome == "failed" and is_ours:
-            outcome.force_result(("failed", "M", "MEMORY PROBLEMS"))
-
     def pytest_unconfigure(self) -> None:
         """Removes the profiles of single tests."""
         if self._folder is not None:

@@ -13,6 +13,7 @@ import pytest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from typing import Any
 
 MARKERS = {
@@ -193,6 +194,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         if not manager.has_plugin("nthbyte_limits"):
             limits = Limits(config, manager.get_plugin("nthbyte_run"), limited, names)
             manager.register(limits, "nthbyte_limits")
+
+
+@pytest.hookimpl(hookwrapper=True, trylast=True)
+def pytest_report_teststatus(report: Any) -> Generator[None, Any, None]:
+    """A test that exceeds its limit has a letter of its own; here, because under xdist another process judges it."""
+    outcome = yield
+    if report.when == "call" and report.outcome == "failed" and hasattr(report, "nthbyte_limit"):
+        outcome.force_result(("failed", "M", "MEMORY PROBLEMS"))
 
 
 def is_on(config: pytest.Config, options: Any) -> bool:

@@ -127,12 +127,15 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("options", [[], ["--nthbyte"]], ids=["alone", "in a recorded run"])
+@pytest.mark.parametrize(
+    "options", [[], ["--nthbyte"], ["-n2"]], ids=["alone", "in a recorded run", "under xdist"]
+)
 def test_limits_are_exact(options: list[str], pytester: pytest.Pytester) -> None:
     pytester.makepyfile(SUITE)
     run = pytester.runpytest("-v", *options)
     lines = [line for line in run.outlines if line.startswith(("FAILED", "MEMORY PROBLEMS"))]
     assert {line.partition("::")[2].partition(" ")[0] for line in lines} == set(SAID)
+    assert [line for line in lines if line.startswith("FAILED") and "test_failing" not in line] == []
     for name, words in SAID.items():
         run.stdout.fnmatch_lines(
             [f"* {name.replace('::', '.')} *", *([] if name == "test_failing" else [f"*{words}"])]
@@ -140,7 +143,7 @@ def test_limits_are_exact(options: list[str], pytester: pytest.Pytester) -> None
     run.stdout.fnmatch_lines(
         ["*List of allocations:", "    - 2.0KiB allocated here:", "        block:*.py:10"]
     )
-    if options:
+    if "--nthbyte" in options:
         # The test has its figures in the table, too.
         run.stdout.fnmatch_lines(["Left alive at the end", "*test_*::test_leaks*"])
         # What ran between them is in profiles of the same run.
