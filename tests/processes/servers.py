@@ -89,6 +89,21 @@ asked = [ask.delay() for _ in range(int(sys.argv[1]))]
 print(*[one.get(timeout={LIMIT}, interval=0.05) for one in asked])
 """
 
+# Starts a kernel of Jupyter, as nbclient does, executes cells in it, and prints the number of its process.
+START_KERNEL = f"""
+from jupyter_client.manager import start_new_kernel
+
+manager, client = start_new_kernel(startup_timeout={LIMIT})
+manager.shutdown_wait_time = {LIMIT}
+reply = client.execute_interactive(
+    "from app import answer", user_expressions={{"number": "[int(answer()) for _ in range(40)][0]"}}, timeout={LIMIT}
+)["content"]
+assert reply["status"] == "ok", reply
+print(reply["user_expressions"]["number"]["data"]["text/plain"])
+client.stop_channels()
+manager.shutdown_kernel()
+"""
+
 # Executes cells in a kernel of Jupyter, and prints the number of the process that answered each.
 ASK_KERNEL = f"""
 import os

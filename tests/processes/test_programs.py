@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +99,80 @@ def test_what_is_left_alone_is_counted(interpreter: Interpreter, tmp_path: Path)
     name = re.escape(Path(interpreter.path).name.rstrip("0123456789."))
     assert re.search(rf"samples, not recorded: {name}[0-9.]*[;,]", done.err), done.err
     assert sorted(path.name for path in tmp_path.glob("*.nthb")) == ["app.nthb", "own.nthb"]
+
+
+# The environment of a program whose nthbyte has been removed in part: without a variable, too.
+REMOVED = """
+import os, subprocess, sys
+code = "import sys; print([name for name in sys.modules if name.startswith('nthbyte')], flush=True)"
+for variables in {}, {"NTHBYTE": "ready"}, {"NTHBYTE": "on", "NTHBYTE_OUTPUT": "own.nthb"}:
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": "half", "HOME": "/", **variables})
+"""
+
+
+@pytest.mark.launcher
+@pytest.mark.parametrize("left", ["the line", "the line and an empty folder", "the package"])
+def test_a_half_removed_nthbyte_is_silent_and_counted(
+    interpreter: Interpreter, tmp_path: Path, left: str
+) -> None:
+    half = tmp_path / "half"
+    half.mkdir()
+    (half / "sitecustomize.py").write_text(f"import site; site.addsitedir({str(half)!r})\n")
+    if left == "the package":
+        (half / "nthbyte").symlink_to(harness.SITE / "nthbyte")
+    else:
+        shutil.copy(harness.SITE / "nthbyte.pth", half)
+    if left == "the line and an empty folder":
+        (half / "nthbyte").mkdir()
+    done = run(interpreter, REMOVED, tmp_path)
+    # A namespace package is all that an empty folder may be.
+    assert set(done.out.splitlines()) <= {"[]", "['nthbyte']"}
+    assert done.out.count("\n") == 3
+    [line] = done.err.splitlines()
+    assert re.search(r"samples, not recorded: 3 of (python|pypy)[0-9.]*[;,]", line), line
+    assert [path.name for path in tmp_path.glob("*.nthb")] == ["app.nthb"]
+
+
+# Another user starts an interpreter that has root's rights, with each variable of nthbyte.
+SETUID = """
+import os, subprocess, sys
+code = "import os, sys; print(os.geteuid(), *[name for name in sys.modules if name.startswith('nthbyte.')], flush=True)"
+for variables in {}, {"NTHBYTE": "ready"}, {"NTHBYTE": "on", "NTHBYTE_OUTPUT": "own.nthb"}:
+    subprocess.run(["elevated/python3", "-c", code], check=True, env={**os.environ, **variables})
+"""
+
+
+@pytest.mark.launcher
+def test_a_program_with_other_rights_is_not_recorded(cpython: Interpreter, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give its rights to a program")
+    asked = "import os, sys; print(sys.prefix, os.path.realpath(sys.executable))"
+    prefix, path = cpython.python("-c", asked, folder=tmp_path).ok().out.split()
+    nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    # The other user cannot look into pytest's folders.
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        (folder / "elevated").mkdir()
+        shutil.copy(f"{cpython.tree or ''}{path}", folder / "elevated" / "python3")
+        (folder / "elevated" / "python3").chmod(0o4755)
+        (folder / "sitecustomize.py").write_text(CUSTOMIZE)
+        (folder / "app.py").write_text(SETUID)
+        variables = {"PYTHONPATH": f"{folder}:{harness.SITE}", "PYTHONHOME": prefix}
+
+        def run_as_nobody(*words: str) -> Done:
+            inside = Interpreter("/usr/bin/env", cpython.tree).words([*nobody, *words], folder)
+            return harness.run(inside, folder, environment=variables)
+
+        if run_as_nobody(cpython.path, "-c", "import nthbyte, os").status != 0:
+            pytest.skip("another user cannot look into these folders")
+        if run_as_nobody("elevated/python3", "-c", "import os; assert os.geteuid() == 0").status != 0:
+            pytest.skip("a program has the rights of its user here, whatever its file says")
+        done = run_as_nobody(cpython.path, "-m", "nthbyte", "run", "-o", "app.nthb", "app.py").ok()
+        assert done.out == "0 nthbyte._hook\n" * 3
+        [line] = done.err.splitlines()
+        assert "samples, not recorded: 3 of python3;" in line
+        assert [path.name for path in folder.glob("*.nthb")] == ["app.nthb"]
 
 
 @pytest.mark.launcher

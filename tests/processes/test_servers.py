@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import harness
 from processes import family, servers
@@ -108,3 +111,53 @@ def test_celery(tmp_path: Path) -> None:
     assert whole["complete"]
     check_amount(tmp_path)
     check_end(tmp_path)
+
+
+def with_hook(folder: Path) -> dict[str, str]:
+    """Returns an environment in which ``nthbyte.pth`` is read, as where nthbyte is installed."""
+    (folder / "sitecustomize.py").write_text(f"import site; site.addsitedir({str(harness.SITE)!r})\n")
+    return {"PYTHONPATH": f"{folder}:{harness.SITE}"}
+
+
+@pytest.mark.slow
+def test_what_a_reloader_starts(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(servers.APP)
+    words = ["-m", "uvicorn", "--reload", "--host", "127.0.0.1", "--port", "0", "app:asgi"]
+    answers: Counter[int] = Counter()
+    with servers.running(words, tmp_path, environment=with_hook(tmp_path)) as process:
+
+        def is_reloaded() -> bool:
+            # What changes before its first look at the files, it does not see.
+            os.utime(app)
+            return "detected changes" in (tmp_path / "log").read_text()
+
+        for number in (1, 2):
+            servers.said(process, tmp_path, "Application startup complete", number)
+            now = servers.ask(servers.address(process, tmp_path), REQUESTS)
+            # A signal ends the server: what came in the last moment is not in its profile.
+            [pid] = now
+            profile = tmp_path / f"app.{pid}.nthb"
+            servers.wait(process, "tickets", lambda profile=profile: has_tickets(profile))  # type: ignore[misc]
+            answers += now
+            if number == 1:
+                servers.wait(process, "a restart", is_reloaded)
+    assert len(answers) >= 2
+    whole = family.check(tmp_path / "app.nthb")
+    children = whole["processes"][1:]
+    assert {one["parent_pid"] for one in children} == {whole["pid"]}
+    assert set(answers) <= {one["pid"] for one in children}
+
+
+@pytest.mark.slow
+def test_a_kernel_that_a_program_starts(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(servers.APP)
+    (tmp_path / "start.py").write_text(servers.START_KERNEL)
+    with servers.running(["start.py"], tmp_path, environment=with_hook(tmp_path)) as process:
+        process.wait(servers.LIMIT)
+    log = (tmp_path / "log").read_text()
+    assert process.returncode == 0, log
+    kernel = next(int(line) for line in log.splitlines() if line.isdigit())
+    assert log.splitlines()[-1].endswith("1 child process; see it with: nthbyte explain app.nthb")
+    assert {one["pid"] for one in family.check(tmp_path / "app.nthb")["processes"][1:]} == {kernel}
+    assert has_tickets(tmp_path / f"app.{kernel}.nthb")
