@@ -13,6 +13,8 @@ from compatibility.results import Record
 from harness import REPOSITORY
 
 DOCUMENT = REPOSITORY / "docs" / "compatibility.md"
+# What is known of ARM64, mostly from tests/emulated: written by hand, with links from its own folder.
+PROCESSORS = Path(__file__).with_name("processors.md").read_text().replace("../../docs/", "")
 
 _HEAD = """# Compatibility
 
@@ -52,7 +54,7 @@ def text(
     """Returns the document."""
     dates = sorted({one.date for one in records})
     commits = sorted({one.commit for one in records})
-    lines = [_HEAD]
+    lines = [_HEAD, PROCESSORS]
     if records:
         when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
         lines += [f"Run on {when}, on Linux x86-64, as root, with nthbyte at {', '.join(commits)}.", ""]

@@ -193,6 +193,11 @@ def test_the_document_tells_what_was_run_and_what_was_not(tmp_path: Path) -> Non
     )
 
 
+def test_the_document_says_what_is_known_of_processors() -> None:
+    assert document.PROCESSORS in document.DOCUMENT.read_text()
+    assert document.PROCESSORS in document.text([], {}, Table([], {}), [])
+
+
 def test_a_suite_has_one_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "STORE", tmp_path)
     result = comparison.Result(comparison.COMPARED, 3).as_json()

@@ -1,12 +1,13 @@
 """The agents for ARM64, in Debian's interpreters for it, which an emulator runs (`qemu-aarch64`).
 
 They are built by `make test-emulated`, with the profile of the demo. The command for this processor reads the profiles.
-What an emulator cannot show is in docs/guide/limits.md.
+What an emulator cannot show is in docs/compatibility.md.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -309,6 +310,51 @@ print(len(kept))
     assert types["Node"]["self_bytes"]["estimate"] > 0
     # The functions that begin and end the compiler's work were found, and collections.
     assert recorded["collections"]["count"] > 0
+
+
+@pytest.mark.parametrize("python", ["python3.14", "pypy3"])
+def test_a_prepared_process_is_attached_to(python: str, tmp_path: Path) -> None:
+    """By the wheel's own command: the emulator changes the names of sockets, in the same way for both."""
+    program = """
+import nthbyte
+nthbyte.ready()
+print("here", flush=True)
+input()
+kept = [str(number) * 50 for number in range(20_000)]
+print("worked", flush=True)
+input()
+"""
+    (tmp_path / "program.py").write_text(program)
+    emulator = ["qemu-aarch64", "-L", str(TREE)]
+    command = [*emulator, str(SITE / "nthbyte" / "bin" / "nthbyte")]
+    process = subprocess.Popen(
+        [*emulator, str(TREE / "usr" / "bin" / python), "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(SITE)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdin and process.stdout
+        assert process.stdout.readline() == "here\n"
+        pid = str(process.pid)
+        # With the method of any process, one line says what to do.
+        other = run([*command, "attach", pid, "--method", "ptrace"], tmp_path)
+        assert other.status == 1 and "NTHBYTE=ready" in other.err and other.err.count("\n") == 1
+        with subprocess.Popen(
+            [*command, "attach", pid, "-o", "a.nthb"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        ) as attached:
+            assert attached.stderr and "recording process" in attached.stderr.readline()
+            process.stdin.write("go on\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "worked\n"
+            ended = run([*command, "detach", pid], tmp_path).ok()
+            assert "samples; see it with: nthbyte explain a.nthb" in ended.err
+        assert attached.returncode == 0
+        process.communicate("end\n")
+    assert process.returncode == 0
+    assert "program.py" in str(summary(tmp_path / "a.nthb", "--by", "function")["rows"])
 
 
 def test_children_and_parts_of_a_run(tmp_path: Path) -> None:
