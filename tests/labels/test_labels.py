@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Interpreter, report, summary
+from harness import Interpreter, is_near, report, summary
 
 # Of each kind of work, a program allocates so many objects of this size that it tells the test the number of.
 SIZE = 200_000
@@ -382,6 +382,33 @@ asyncio.run(main())
     )
     values = {row["name"] for row in summary(tmp_path / "p.nthb", "--by", "label:number")["rows"]}
     assert {str(number) for number in range(1000)} <= values
+
+
+def test_estimates_by_label_are_near_the_truth(interpreter: Interpreter, tmp_path: Path) -> None:
+    """With samples, the intervals of each label have what was made for it."""
+    size = 8_000
+    body = """
+async def request(number):
+    work = ["/few", "/many", "/many"][number % 3]
+    with nthbyte.label(work=work):
+        for _ in range(20):
+            await asyncio.sleep(0)
+            make(work)
+
+async def main():
+    make("[no label]", 1000)
+    await asyncio.gather(*(request(number) for number in range(300)))
+asyncio.run(main())
+"""
+    (tmp_path / "program.py").write_text(PROGRAM.replace("SIZE", str(size)) + body)
+    interpreter.nthbyte("run", "--every", "16KiB", "-o", "p.nthb", "program.py", folder=tmp_path).ok()
+    truth = json.loads((tmp_path / "truth.json").read_text())
+    assert truth == {"[no label]": 1000, "/few": 2000, "/many": 4000}
+    for work, count in truth.items():
+        rows = summary(tmp_path / "p.nthb", "--label", f"work={work}")["rows"]
+        [of_make] = [row for row in rows if row["name"] == "make"]
+        # A list has its items and a head.
+        assert is_near(of_make["self_bytes"], count * (size + 56)), work
 
 
 @pytest.mark.slow
