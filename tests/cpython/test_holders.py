@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness import Interpreter, report
+from harness import Interpreter, report, summary
 from held import SERVICE, snapshots
 
 # The least and the most that each holds, in KiB: its texts, and what lies around them. Drawn blocks say it to a tenth.
@@ -370,6 +370,57 @@ def test_a_walk_that_does_not_end_is_ended(cpython: Interpreter, tmp_path: Path)
     done = cpython.nthbyte("run", "--no-holders", "-o", "a.nthb", "-c", LOOPS, folder=tmp_path).ok()
     assert done.out == "[]\n"
     assert [found.why for found in snapshots(tmp_path / "a.nthb")] == ["it took too long"]
+
+
+# A copy stands still while the program forks; where its result would lie, the forked child has something else.
+# Its recording begins anew with the first sample.
+FORKS = """
+import ctypes, gc, os, signal, time, nthbyte
+gc.disable()
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+class Broken: pass
+kept = [Broken() for _ in range(100)]
+traverse = ctypes.c_void_p.from_address(id(Broken) + 184)
+own = traverse.value
+
+def shared():
+    with open("/proc/self/maps") as lines:
+        return {line.split(" ")[0] for line in lines if "/dev/zero" in line}
+
+before = shared()
+traverse.value = ctypes.cast(libc.pause, ctypes.c_void_p).value
+assert nthbyte.snapshot(force=True) is None
+traverse.value = own
+(added,) = shared() - before
+start, end = (int(word, 16) for word in added.split("-"))
+# The writer thread takes it over meanwhile.
+time.sleep(2)
+child = os.fork()
+if not child:
+    size, fixed = ctypes.c_size_t(end - start), 0x32
+    assert libc.mmap(ctypes.c_void_p(start), size, 3, fixed, -1, ctypes.c_long(0)) == start
+    ctypes.memset(start, 50, end - start)
+    texts = [str(number) for number in range(200_000)]
+    os._exit(ctypes.c_ubyte.from_address(start).value)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+for task in os.listdir("/proc/self/task"):
+    with open(f"/proc/self/task/{task}/children") as copies:
+        for copy in copies.read().split():
+            os.kill(int(copy), signal.SIGKILL)
+"""
+
+
+def test_a_fork_during_a_snapshot_leaves_the_memory_of_the_child_alone(
+    cpython: Interpreter, tmp_path: Path
+) -> None:
+    options = ("run", "-q", "--no-holders", "--every", "1MiB", "-o", "a.nthb", "-c", FORKS)
+    done = cpython.nthbyte(*options, folder=tmp_path).ok()
+    assert done.out == "50\n"
+    (found,) = snapshots(tmp_path / "a.nthb")
+    assert found.why == "its process was killed: memory may be short"
+    (profile,) = tmp_path.glob("a.*.nthb")
+    assert summary(profile)["samples"] > 0
 
 
 # The first write to a huge page that a copy has, too, splits it.

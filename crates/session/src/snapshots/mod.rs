@@ -148,7 +148,11 @@ impl Deadline {
 }
 
 /// Memory that this process and its child share.
-struct Shared(*mut u8);
+struct Shared {
+    start: *mut u8,
+    /// The process that has made it. Its forked children do not have it.
+    owner: u32,
+}
 
 // SAFETY: memory of this process, which one thread at a time uses.
 unsafe impl Send for Shared {}
@@ -170,12 +174,15 @@ impl Shared {
                 0_usize,
             )
         };
-        (start > 0).then(|| Self(std::ptr::with_exposed_provenance_mut(start as usize)))
+        (start > 0).then(|| Self {
+            start: std::ptr::with_exposed_provenance_mut(start as usize),
+            owner: std::process::id(),
+        })
     }
 
     fn length(&self) -> &AtomicU32 {
         // SAFETY: the mapping begins with it, and both processes use it as an atomic number.
-        unsafe { AtomicU32::from_ptr(self.0.cast()) }
+        unsafe { AtomicU32::from_ptr(self.start.cast()) }
     }
 
     /// Called by the child, once. What is too long is left out.
@@ -183,7 +190,7 @@ impl Shared {
         if bytes.len() <= LONGEST {
             // SAFETY: there is room for so many, and the parent reads them when it sees the length.
             unsafe {
-                let content = self.0.add(HEADER);
+                let content = self.start.add(HEADER);
                 content.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             }
             self.length().store(bytes.len() as u32, Release);
@@ -196,20 +203,23 @@ impl Shared {
         // SAFETY: the child has written so many bytes, and writes no more.
         (1..=LONGEST)
             .contains(&length)
-            .then(|| unsafe { std::slice::from_raw_parts(self.0.add(HEADER), length) })
+            .then(|| unsafe { std::slice::from_raw_parts(self.start.add(HEADER), length) })
     }
 
     /// Keeps the mapping out of the program's own forks.
     fn hide_from_forks(&self) {
         // SAFETY: the mapping is this library's alone.
-        unsafe { libc::madvise(self.0.cast(), SHARED, libc::MADV_DONTFORK) };
+        unsafe { libc::madvise(self.start.cast(), SHARED, libc::MADV_DONTFORK) };
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: nobody uses the mapping any more.
-        unsafe { libc::syscall(libc::SYS_munmap, self.0, SHARED) };
+        // A forked child drops what its parent's writer thread has, and may have something else there.
+        if self.owner == std::process::id() {
+            // SAFETY: nobody uses the mapping any more.
+            unsafe { libc::syscall(libc::SYS_munmap, self.start, SHARED) };
+        }
     }
 }
 
@@ -448,10 +458,8 @@ impl Flights {
             return Vec::new();
         }
         let own = std::process::id();
-        for flight in self.0.extract_if(.., |flight| flight.owner != own) {
-            // A forked child does not have the memory, and may have something else there.
-            std::mem::forget(flight);
-        }
+        // A forked child does not have the memory of its parent's.
+        self.0.retain(|flight| flight.owner == own);
         let end = Instant::now() + LONGEST_AT_END;
         let mut events = Vec::new();
         for mut flight in std::mem::take(&mut self.0) {
