@@ -1,0 +1,120 @@
+"""What a program could lose by ``nthbyte attach``: signals, exceptions, its start, its main thread."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import harness
+from cpython.attaching import running
+
+GOES = "import select, sys\ndef goes(): return not select.select([0], [], [], 0)[0]\n"
+
+# Says that it is where an interrupt is caught, and goes on until it has read a line.
+INTERRUPTED = """
+count = 0
+while True:
+    try:
+        print("again", flush=True)
+        {work}
+        break
+    except KeyboardInterrupt:
+        count += 1
+print(count)
+"""
+
+WORKS = {"computes": "while goes(): str(0.5)", "waits": "sys.stdin.readline()"}
+
+
+@pytest.mark.launcher
+@pytest.mark.parametrize("name", WORKS)
+def test_each_interrupt_is_the_programs(cpython: harness.Interpreter, tmp_path: Path, name: str) -> None:
+    """Whatever step of an attachment it comes in."""
+    times = 10
+    with running(cpython, GOES + INTERRUPTED.format(work=WORKS[name]), tmp_path) as one:
+        for _ in range(times):
+            assert one.line() == "again"
+            attached = one.attach("-f", "-o", "a.nthb", "--for", "0", "--timeout", "5min")
+            os.kill(one.number, signal.SIGINT)
+            assert attached.stderr is not None
+            attached.communicate()
+        assert one.line() == "again"
+        one.nthbyte("attach", "-f", "-o", "a.nthb", "--for", "0", "--timeout", "5min").ok()
+        done = one.end("line\n").ok()
+    assert (done.out, done.err) == (f"{times}\n", "")
+
+
+# The interpreter writes a byte for each signal, however many come before Python's handler runs.
+COUNTED = """
+import os, signal
+reader, writer = os.pipe2(os.O_NONBLOCK)
+signal.set_wakeup_fd(writer)
+signal.signal(signal.SIGRTMIN + 5, lambda *_: None)
+print("listens", flush=True)
+{work}
+count = 0
+try:
+    while True:
+        count += os.read(reader, 1 << 16).count(signal.SIGRTMIN + 5)
+except BlockingIOError:
+    print(count)
+"""
+
+
+@pytest.mark.launcher
+@pytest.mark.parametrize("name", WORKS)
+def test_no_signal_is_lost(cpython: harness.Interpreter, tmp_path: Path, name: str) -> None:
+    sent = 0
+    with running(cpython, GOES + COUNTED.format(work=WORKS[name]), tmp_path) as one:
+        assert one.line() == "listens"
+        for _ in range(5):
+            attached = one.attach("-f", "-o", "a.nthb", "--for", "0", "--timeout", "5min")
+            while attached.poll() is None and sent < 10_000:
+                os.kill(one.number, signal.SIGRTMIN + 5)
+                sent += 1
+            assert attached.stderr is not None
+            assert "see it with" in attached.communicate()[1]
+        done = one.end("line\n").ok()
+    assert (done.out, done.err) == (f"{sent}\n", "")
+
+
+def test_a_process_that_starts_is_left_alone_until_it_has(
+    cpython: harness.Interpreter, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys; print('here', flush=True); sys.stdin.readline()\n"
+    )
+    code = "import sys; print(sorted(name for name in sys.modules if name.startswith('nthbyte')), flush=True)\ninput()"
+    with running(cpython, code, tmp_path, PYTHONPATH=str(tmp_path)) as one:
+        refused = one.nthbyte("attach", "-o", "a.nthb", "--for", "0", "--timeout", "0.5")
+        assert refused.status == 1 and refused.err.count("\n") == 1, refused.err
+        one.say()
+        assert one.line() == "here"
+        assert one.line() == "[]"
+        one.nthbyte("attach", "-o", "a.nthb", "--for", "0", "--timeout", "5min").ok()
+        assert one.end("line\n").ok().err == ""
+
+
+# The main thread is in C code without the GIL, so that the script runs in the other one.
+WITHOUT_THREADING = """
+import _thread, hashlib
+main = _thread.get_ident()
+lock = _thread.allocate_lock()
+lock.acquire()
+_thread.start_new_thread(lambda: (sys.stdin.readline(), lock.release()), ())
+while lock.locked():
+    hashlib.pbkdf2_hmac("sha256", b"a", b"b", 2_000_000)
+import threading
+print(threading.main_thread().ident == main, threading.current_thread() is threading.main_thread())
+"""
+
+
+@pytest.mark.launcher
+def test_the_main_thread_stays_the_main_thread(cpython: harness.Interpreter, tmp_path: Path) -> None:
+    with running(cpython, GOES + WITHOUT_THREADING, tmp_path) as one:
+        one.nthbyte("attach", "-o", "a.nthb", "--for", "0", "--timeout", "5min").ok()
+        done = one.end("line\n").ok()
+    assert (done.out, done.err) == ("True True\n", "")
