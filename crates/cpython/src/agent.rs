@@ -29,10 +29,12 @@ use crate::host::HOST;
 use crate::layout::Layout;
 use crate::patches::allocators::{self, Installed};
 use crate::patches::gc_callbacks::{self, Entry};
-use crate::patches::{allocated_blocks, dealloc, forks, raw_calloc, thread_starts};
+use crate::patches::{
+    allocated_blocks, attribute_cache, dealloc, forks, raw_calloc, thread_starts,
+};
 use crate::sampling::allocation_sites::AllocationSites;
 use crate::sampling::tracker::Tracker;
-use crate::{labels, ticks, verify};
+use crate::{labels, pending, ticks, verify};
 
 static AGENT: AtomicPtr<AgentCell> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -183,8 +185,11 @@ pub fn snapshot(gil: &mut Gil, reason: Reason, whatever: bool) -> Result<(), Str
     unsafe { holders::take(gil, &asked) }
 }
 
-/// Takes the snapshot that is due, if one is. Called where Python code may run.
-pub fn snapshot_that_is_due(gil: &mut Gil) {
+/// Does what is due. Called where Python code may run.
+pub fn do_due(gil: &mut Gil) {
+    if attribute_cache::is_due() {
+        forget_looked_up_names(gil);
+    }
     let is_wanted = |agent: AgentRef<'_>| agent.holders.0 != SnapshotMode::Never;
     if let Some(reason) = due::take_due()
         && gil.agent().is_some_and(is_wanted)
@@ -195,18 +200,27 @@ pub fn snapshot_that_is_due(gil: &mut Gil) {
 }
 
 /// What the interpreter calls in its main thread, at the next point at which Python code may run.
-extern "C" fn pending(_: *mut c_void) -> c_int {
-    holders::pending::begun();
+extern "C" fn do_what_is_due(_: *mut c_void) -> c_int {
+    pending::begun();
     if let Some(mut gil) = gil() {
-        nthbyte_session::guarded(|| snapshot_that_is_due(&mut gil));
+        nthbyte_session::guarded(|| do_due(&mut gil));
     }
     0
+}
+
+/// Names that the cache of attributes keeps count as alive no longer.
+fn forget_looked_up_names(gil: &mut Gil) {
+    if let Some(heap) = gil.agent().map(|agent| agent.installed.heap()) {
+        attribute_cache::look(gil, heap);
+    }
 }
 
 /// Ends the session. `None` if no session is running.
 pub fn stop(gil: &mut Gil) -> Option<SessionOutcome> {
     refuse_sub_interpreters(gil).ok()?;
-    gil.forget_looked_up_names();
+    if attribute_cache::is_due_at_end() {
+        forget_looked_up_names(gil);
+    }
     if gil.agent()?.holders.0 != SnapshotMode::Never {
         // If there is none, the profile says why.
         let _ = snapshot(gil, Reason::End, false);
@@ -326,7 +340,7 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
 /// Continues a session in the child of a fork: its sample points differ from those of its parent and of other children.
 pub fn forked(gil: &mut Gil) {
     // The calls that wait are the parent's.
-    holders::pending::begun();
+    pending::begun();
     if let Some(cell) = cell() {
         // The parent counts them itself.
         cell.missed.set(0);
@@ -368,7 +382,7 @@ impl Agent {
         self.tracker.begin(session, points.period());
         self.collection = None;
         self.holders = (config.holders, !config.no_names);
-        holders::pending::set(pending);
+        pending::set(do_what_is_due);
         self.tracker.record_memory();
         let observer = HeapObserver {
             context: std::ptr::null_mut(),
@@ -407,7 +421,8 @@ unsafe extern "C" fn sampled(_: *mut c_void, sample: &SampledBlock) -> u32 {
     let Some(mut gil) = gil() else {
         return NOT_INTERESTED;
     };
-    holders::pending::ask(gil.api(), true);
+    attribute_cache::sampled();
+    pending::ask(gil.api(), true);
     let token = guarded(&mut gil, None, |agent| Some(agent.tracker.sampled(sample)));
     token.unwrap_or_else(|| {
         if let Some(cell) = cell() {
@@ -466,6 +481,6 @@ const GC_HANDLERS: gc_callbacks::Handlers = gc_callbacks::Handlers {
                 .after_collection(before, generation, freed_objects);
         });
         // The main thread may wait for something, and run no pending calls.
-        nthbyte_session::guarded(|| snapshot_that_is_due(gil));
+        nthbyte_session::guarded(|| do_due(gil));
     },
 };

@@ -8,8 +8,8 @@ use nthbyte_session::native::{Placed, Request};
 use nthbyte_session::{Host, Recording};
 
 use crate::heap::accounts;
-use crate::holders::pending;
 use crate::patches::forks;
+use crate::pending;
 use crate::sampling::native;
 use crate::ticks;
 

@@ -53,6 +53,7 @@ mod labels;
 mod layout;
 mod module;
 mod patches;
+mod pending;
 mod recursion;
 mod sampling;
 mod ticks;

@@ -201,6 +201,19 @@ impl Heap {
         }
     }
 
+    /// Whether a block in an arena of this heap was sampled, in this session or before.
+    ///
+    /// # Safety
+    /// `context` is the address of a heap that no other thread uses now. The address is that of a block in use.
+    #[must_use]
+    pub unsafe fn is_sampled(context: *mut c_void, block: usize) -> bool {
+        // SAFETY: by the caller; the block lies in a page of this heap.
+        unsafe {
+            Self::has_address(context, block)
+                && (*Page::of(core::ptr::with_exposed_provenance_mut(block))).sampled
+        }
+    }
+
     /// The number of bytes of a block that the program may use. Any thread may call this for a block
     /// that is in use.
     ///

@@ -92,14 +92,6 @@ impl Gil {
         unsafe { self.owned((self.api.PyLong_FromSsize_t)(value)) }
     }
 
-    /// Empties the cache of attributes by name. It keeps a name alive at a place that depends on the name's address. Names that a
-    /// program makes anew each time take turns at few addresses, and let go of each other there. A sampled one is elsewhere, and
-    /// would be alive until the end.
-    pub fn forget_looked_up_names(&mut self) {
-        // SAFETY: the GIL is held. Only `str` are freed, which runs no Python code.
-        unsafe { (self.api.PyType_ClearCache)() };
-    }
-
     /// The address of the interned `str`, which is never freed; 0 if there is no memory.
     #[must_use]
     pub fn interned(&self, text: &CStr) -> usize {

@@ -9,7 +9,7 @@
 mod gil;
 mod object;
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::sync::OnceLock;
 
 pub use gil::Gil;
@@ -183,12 +183,12 @@ api! {
         PyFrame_GetLasti: fn(*mut PyObject) -> c_int;
         Py_IncRef: fn(*mut PyObject);
         Py_DecRef: fn(*mut PyObject);
+        PyObject_GetAttr: fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
         PyObject_GetAttrString: fn(*mut PyObject, *const c_char) -> *mut PyObject;
         PyObject_CallNoArgs: fn(*mut PyObject) -> *mut PyObject;
         PyObject_CallOneArg: fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
         PyObject_Call: fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
         PyEval_EvalCode: fn(*mut PyObject, *mut PyObject, *mut PyObject) -> *mut PyObject;
-        PyType_ClearCache: fn() -> c_uint;
         Py_GetRecursionLimit: fn() -> c_int;
         Py_SetRecursionLimit: fn(c_int);
         PyObject_IsTrue: fn(*mut PyObject) -> c_int;

@@ -52,6 +52,18 @@ impl<'gil> Object<'gil> {
         }
     }
 
+    /// An attribute whose name is an object.
+    #[must_use]
+    pub fn attribute_named(self, name: Object<'_>) -> Option<Owned<'gil>> {
+        // SAFETY: see `attribute`.
+        unsafe {
+            self.gil.owned((self.gil.api().PyObject_GetAttr)(
+                self.as_ptr(),
+                name.as_ptr(),
+            ))
+        }
+    }
+
     /// Calls the object without arguments, and returns the result.
     #[must_use]
     pub fn call(self) -> Option<Owned<'gil>> {

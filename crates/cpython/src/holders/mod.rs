@@ -23,7 +23,6 @@ mod blocks;
 mod check;
 mod functions;
 mod links;
-pub mod pending;
 mod result;
 mod text;
 mod types;

@@ -13,6 +13,7 @@
 //! | `thread_starts` | the functions of `_thread` that start threads | the first session with time samples | the process ends |
 //! | `own_requests` | nothing: the heap's check of callers above 512 bytes | the first session | the process ends |
 //! | `unlocked` | nothing: the heap's check for the GIL (3.11) | the first session | the process ends |
+//! | `attribute_cache` | entries of the cache of attributes whose names were sampled: they become empty | while a session runs | |
 //! | `gc_callbacks` | an entry in `gc.callbacks` | a session's start | its end |
 
 use std::ffi::c_int;
@@ -26,6 +27,7 @@ const NO_ADDRESSES: &str =
 
 pub mod allocated_blocks;
 pub mod allocators;
+pub mod attribute_cache;
 pub mod dealloc;
 pub mod forks;
 pub mod gc_callbacks;

@@ -1,4 +1,5 @@
-//! Has the interpreter take the snapshot that is due, at the next point at which Python code may run.
+//! Has the interpreter do what is due, at the next point at which Python code may run: a snapshot, and a look at the names in
+//! the cache of attributes.
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
@@ -8,6 +9,7 @@ use std::sync::atomic::Ordering::{AcqRel, Release};
 use nthbyte_session::snapshots::due;
 
 use crate::api::Api;
+use crate::patches::attribute_cache;
 
 /// The first version whose list of pending calls has a lock for which a thread gives the GIL away.
 const FIRST_DETACHING: u32 = 0x030d_0000;
@@ -24,19 +26,19 @@ pub fn set(call: Call) {
     CALL.get_or_init(|| call);
 }
 
-/// Nobody was asked, or the function has been called: the next snapshot is asked for again.
+/// Nobody was asked, or the function has been called: it is asked for again when something is due.
 pub fn begun() {
     IS_ASKED.store(false, Release);
 }
 
-/// Asks, if a snapshot is due. `is_inside`: this thread holds the GIL, and is inside of an allocation; else it is the writer
+/// Asks, if something is due. `is_inside`: this thread holds the GIL, and is inside of an allocation; else it is the writer
 /// thread. Before 3.13, a thread without the GIL might read the state of a thread that ends; from then on, one with the GIL
 /// might give it away, which no allocation may.
 pub fn ask(api: &Api, is_inside: bool) {
     let Some(&call) = CALL.get() else {
         return;
     };
-    if due::is_due()
+    if (due::is_due() || attribute_cache::is_due())
         && is_inside == (api.version() < FIRST_DETACHING)
         && !IS_ASKED.swap(true, AcqRel)
     {
