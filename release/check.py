@@ -66,7 +66,9 @@ def problems_of(wheel: Path) -> list[str]:
         )
     if wheel.stat().st_size > MOST_BYTES:
         problems.append(f"it has more than {MOST_BYTES:,} bytes")
-    shown = subprocess.run(["auditwheel", "show", str(wheel)], capture_output=True, text=True)
+    # It is where this Python is, whatever the path says.
+    auditwheel = Path(sys.executable).with_name("auditwheel")
+    shown = subprocess.run([auditwheel, "show", str(wheel)], capture_output=True, text=True)
     said = " ".join((shown.stdout + shown.stderr).split())
     tag = f"manylinux_{newest[0]}_{newest[1]}_{processor}"
     if f'following platform tag: "{tag}"' not in said:
