@@ -13,7 +13,7 @@ import pytest
 import harness
 from formats.installed import missing
 from harness import Interpreter
-from labels.test_labels import PROGRAM, made, size_and_period
+from labels.test_labels import LARGE, PROGRAM, made
 from processes import family, servers
 
 PACKAGES = harness.REPOSITORY / "build" / "labels"
@@ -339,7 +339,7 @@ async def leaf(task):
 
 async def main():
     # Where the loop has its task is found in the first samples after a coroutine was seen.
-    kept = [str(number) for number in range(2000)]
+    kept = [str(number) for number in range(200_000)]
     make("main")
     await asyncio.gather(*(asyncio.create_task(leaf(f"task {number}"), name=f"task {number}") for number in range(9)))
     make("main")
@@ -388,7 +388,7 @@ def test_each_request_has_its_route(name: str, interpreter: Interpreter, tmp_pat
     if name in ("fastapi", "dask", "uvloop") and interpreter.is_pypy:
         pytest.skip("pydantic's core, psutil and uvloop have no wheel for PyPy")
     body, key = PROGRAMS[name]
-    size, every = size_and_period(interpreter)
+    size, every = LARGE
     (tmp_path / "program.py").write_text(PROGRAM.replace("SIZE", str(size)) + body)
     words = ["run", "--every", every, "-o", "p.nthb", "program.py"]
     interpreter.nthbyte(*words, folder=tmp_path, environment=found).ok()
@@ -430,7 +430,7 @@ wsgi = get_wsgi_application()
 
 def test_django_under_gunicorn_with_threads(interpreter: Interpreter, tmp_path: Path) -> None:
     found = environment(interpreter)
-    size, every = size_and_period(interpreter)
+    size, every = LARGE
     (tmp_path / "app.py").write_text(SITE.replace("SIZE", str(size)))
     words = ["-m", "gunicorn", "--workers", "1", "--threads", "4", "--bind", "127.0.0.1:0"]
     words += ["--timeout", str(servers.LIMIT), "--graceful-timeout", str(servers.LIMIT), "app:wsgi"]
