@@ -11,9 +11,8 @@
 
 use std::ffi::{CStr, c_void};
 use std::mem::offset_of;
-use std::sync::OnceLock;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use nthbyte_heap::Heap;
 use nthbyte_host::process::Probe;
@@ -47,8 +46,10 @@ struct Entry {
     value: *mut PyObject,
 }
 
-/// The address of the entries; 0 if they were not found.
-static CACHE: OnceLock<usize> = OnceLock::new();
+/// The address of the entries, or one of the two below. No lock: the search may run code of the program.
+static CACHE: AtomicUsize = AtomicUsize::new(UNKNOWN);
+const UNKNOWN: usize = 0;
+const NONE: usize = usize::MAX;
 static SINCE: AtomicU32 = AtomicU32::new(0);
 
 /// A sample was taken. Only the holder of the GIL counts.
@@ -70,8 +71,11 @@ pub fn is_due_at_end() -> bool {
 /// Empties the entries of sampled names that nobody else refers to. `heap` is the heap's context.
 pub fn look(gil: &mut Gil, heap: *mut c_void) {
     SINCE.store(0, Relaxed);
-    let entries = *CACHE.get_or_init(|| find(gil).unwrap_or(0));
-    if entries == 0 {
+    if CACHE.load(Relaxed) == UNKNOWN {
+        CACHE.store(find(gil).unwrap_or(NONE), Relaxed);
+    }
+    let entries = CACHE.load(Relaxed);
+    if entries == NONE {
         return;
     }
     let mut sampled = [std::ptr::null_mut::<Entry>(); MOST_AT_ONCE];
