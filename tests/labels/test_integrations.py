@@ -12,7 +12,7 @@ import pytest
 
 import harness
 from formats.installed import missing
-from harness import Interpreter
+from harness import Interpreter, summary
 from labels.test_labels import LARGE, PROGRAM, made
 from processes import family, servers
 
@@ -394,7 +394,16 @@ def test_each_request_has_its_route(name: str, interpreter: Interpreter, tmp_pat
     interpreter.nthbyte(*words, folder=tmp_path, environment=found).ok()
     truth = json.loads((tmp_path / "truth.json").read_text())
     assert len(truth) > 1
-    assert made(tmp_path / "p.nthb", key, size) == truth
+    check(made(tmp_path / "p.nthb", key, size), truth, tmp_path / "p.nthb")
+
+
+def check(found: Counter[str], truth: dict[str, int], profile: Path) -> None:
+    """Checks that each label has what was made for it. Samples that a busy machine loses are counted with others."""
+    if summary(profile)["lost"] == 0:
+        assert found == truth
+    assert set(found) == set(truth)
+    # What has another's label is missing here.
+    assert all(found[label] >= count for label, count in truth.items()), (found, truth)
 
 
 SITE = """
@@ -449,4 +458,4 @@ def test_django_under_gunicorn_with_threads(interpreter: Interpreter, tmp_path: 
         path for path in family.parts_of(tmp_path / "app.nthb") if str(int(next(iter(answers)))) in path.name
     ]
     expected = {"/items/<int:pk>/": 60, "/api/stream/<name>/": 90}
-    assert made(worker, "endpoint", size) == expected
+    check(made(worker, "endpoint", size), expected, worker)
