@@ -1,7 +1,9 @@
-"""What a program could lose by ``nthbyte attach``: its start, its main thread."""
+"""What a program could lose by ``nthbyte attach``: signals, exceptions, its start, its main thread."""
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,77 @@ import harness
 from cpython.attaching import running
 
 GOES = "import select, sys\ndef goes(): return not select.select([0], [], [], 0)[0]\n"
+
+# Says that it is where an interrupt is caught, and goes on until it has read a line.
+INTERRUPTED = """
+count = 0
+while True:
+    try:
+        print("again", flush=True)
+        {work}
+        break
+    except KeyboardInterrupt:
+        count += 1
+print(count)
+"""
+
+WORKS = {"computes": "while goes(): str(0.5)", "waits": "sys.stdin.readline()"}
+
+
+@pytest.mark.launcher
+@pytest.mark.parametrize("name", WORKS)
+def test_each_interrupt_is_the_programs(cpython: harness.Interpreter, tmp_path: Path, name: str) -> None:
+    """Whatever step of an attachment it comes in."""
+    if name == "computes" and cpython.python_version == (3, 13):
+        pytest.skip(
+            "a Ctrl-C at a call in a loop's condition misses the handler around it, without nthbyte, too"
+        )
+    times = 10
+    with running(cpython, GOES + INTERRUPTED.format(work=WORKS[name]), tmp_path) as one:
+        for _ in range(times):
+            assert one.line() == "again"
+            attached = one.attach("-f", "-o", "a.nthb", "--for", "0", "--timeout", "5min")
+            os.kill(one.number, signal.SIGINT)
+            assert attached.stderr is not None
+            attached.communicate()
+        assert one.line() == "again"
+        one.nthbyte("attach", "-f", "-o", "a.nthb", "--for", "0", "--timeout", "5min").ok()
+        done = one.end("line\n").ok()
+    assert (done.out, done.err) == (f"{times}\n", "")
+
+
+# The interpreter writes a byte for each signal, however many come before Python's handler runs.
+COUNTED = """
+import os, signal
+reader, writer = os.pipe2(os.O_NONBLOCK)
+signal.set_wakeup_fd(writer)
+signal.signal(signal.SIGRTMIN + 5, lambda *_: None)
+print("listens", flush=True)
+{work}
+count = 0
+try:
+    while True:
+        count += os.read(reader, 1 << 16).count(signal.SIGRTMIN + 5)
+except BlockingIOError:
+    print(count)
+"""
+
+
+@pytest.mark.launcher
+@pytest.mark.parametrize("name", WORKS)
+def test_no_signal_is_lost(cpython: harness.Interpreter, tmp_path: Path, name: str) -> None:
+    sent = 0
+    with running(cpython, GOES + COUNTED.format(work=WORKS[name]), tmp_path) as one:
+        assert one.line() == "listens"
+        for _ in range(5):
+            attached = one.attach("-f", "-o", "a.nthb", "--for", "0", "--timeout", "5min")
+            while attached.poll() is None and sent < 10_000:
+                os.kill(one.number, signal.SIGRTMIN + 5)
+                sent += 1
+            assert attached.stderr is not None
+            assert "see it with" in attached.communicate()[1]
+        done = one.end("line\n").ok()
+    assert (done.out, done.err) == (f"{sent}\n", "")
 
 
 def test_a_process_that_starts_is_left_alone_until_it_has(

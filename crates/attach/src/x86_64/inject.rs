@@ -262,6 +262,7 @@ impl<'a> Injection<'a> {
         let (signals, after) = stopped.ends_of_wait().unwrap_or_default();
         self.write(offset_of!(Block, ends_wait), &signals.to_le_bytes());
         self.write(offset_of!(Block, after_wait), &after.to_le_bytes());
+        self.write(offset_of!(Block, wakes), &0_u64.to_le_bytes());
         let frame = pages.data + offset_of!(Block, frame) as u64;
         self.inside = Some(thread);
         self.visited.insert(thread);

@@ -68,6 +68,8 @@ pub struct Block {
     pub after_wait: u64,
     /// The signals that have come.
     pub pending: u64,
+    /// Whether the wait ends, because the program has to get an exception that came to the script.
+    pub wakes: u64,
     /// The length of the result.
     pub length: u64,
     /// An exception that a handler of the program has raised inside of the script.
@@ -157,8 +159,10 @@ nthbyte_attach_gil:
     mov [rbx + {state}], ecx
 9:
     // The kernel would deliver a signal that was held back before the wait begins again, and the wait would not end.
-    cmp qword ptr [rbx + {ends_wait}], 0
+    cmp qword ptr [rbx + {after_wait}], 0
     je 7f
+    cmp qword ptr [rbx + {wakes}], 0
+    jne 6f
     mov eax, {SIGPENDING}
     lea rdi, [rbx + {pending}]
     mov esi, 8
@@ -166,6 +170,7 @@ nthbyte_attach_gil:
     mov rax, [rbx + {pending}]
     test [rbx + {ends_wait}], rax
     jz 7f
+6:
     mov qword ptr [rbx + {frame} + {RAX}], -{EINTR}
     mov rax, [rbx + {after_wait}]
     mov [rbx + {frame} + {RIP}], rax
@@ -336,6 +341,7 @@ nthbyte_attach_raise:
     mov ebp, -1
     jmp 36f
 33:
+    mov qword ptr [rbx + {wakes}], 1
     // Nothing can be raised from here. Ctrl-C comes once more; anything else is raised by a call of its own.
     mov rdi, [rsp + 32]
     mov rsi, [rsp + 40]
@@ -428,6 +434,7 @@ nthbyte_attach_end:
     ends_wait = const offset_of!(Block, ends_wait),
     after_wait = const offset_of!(Block, after_wait),
     pending = const offset_of!(Block, pending),
+    wakes = const offset_of!(Block, wakes),
     length = const offset_of!(Block, length),
     raised = const offset_of!(Block, raised),
     keyboard_interrupt = const offset_of!(Block, keyboard_interrupt),
