@@ -45,9 +45,11 @@ def _bytes(found: Any) -> dict[str, float]:
     return {row["name"]: row["self_bytes"]["estimate"] for row in found["rows"]}
 
 
-def _record(interpreter: Interpreter, folder: Path, *words: str, keep: str, status: int = 0) -> Path:
+def _record(
+    interpreter: Interpreter, folder: Path, *words: str, keep: str, every: str = "4KiB", status: int = 0
+) -> Path:
     (folder / "app.py").write_text(PROGRAM)
-    options = ["run", "-q", "--every=4KiB", "--seed=1", f"--keep={keep}", "-o", "app.nthb", "app.py"]
+    options = ["run", "-q", f"--every={every}", "--seed=1", f"--keep={keep}", "-o", "app.nthb", "app.py"]
     done = interpreter.nthbyte(*options, "app.kept", *words, folder=folder)
     assert done.status == status, done.err
     return folder / "app.nthb"
@@ -96,7 +98,7 @@ def test_old_parts_are_dropped_and_what_is_alive_stays(interpreter: Interpreter,
 
 @pytest.mark.launcher
 def test_files_have_a_bound_together(interpreter: Interpreter, tmp_path: Path) -> None:
-    profile = _record(interpreter, tmp_path, "11", keep="1MiB")
+    profile = _record(interpreter, tmp_path, "11", keep="1MiB", every="1KiB")
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "app.kept").iterdir()}
     # Of the file that grows, up to an eighth and what came in half a second more is beside them.
     assert sum(sizes.values()) <= 1 << 20, sizes
@@ -134,7 +136,7 @@ for pid in children:
 
 def test_forked_children_have_files_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(FORKS)
-    options = ["run", "-q", "--every=4KiB", "--seed=1", "--keep=1h,8MiB", "-o", "app.nthb", "app.py"]
+    options = ["run", "-q", "--every=1KiB", "--seed=1", "--keep=1h,2MiB", "-o", "app.nthb", "app.py"]
     cpythons()[-1].nthbyte(*options, folder=tmp_path).ok()
     found = _json("summary", tmp_path / "app.nthb")
     assert len(found["processes"]) == 3 and found["complete"]

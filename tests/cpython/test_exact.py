@@ -223,5 +223,5 @@ def test_a_name_that_was_looked_up_is_not_alive_because_it_was_sampled(
     row = look_up()
     assert row["samples"] > 2000 and row["still_live"]["estimate"] == 0, row
     if cpython.python_version < (3, 13):
-        # There are 64 samples between two looks. From 3.13 on, the writer thread asks for them, when it runs.
+        # There are 64 sampled `str` between two looks. From 3.13 on, the writer thread asks for them, when it runs.
         assert look_up("--at", "peak")["alive"]["estimate"] <= 64 * 4096 * 1.1

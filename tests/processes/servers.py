@@ -99,7 +99,7 @@ reply = client.execute_interactive(
     "from app import answer", user_expressions={{"number": "[int(answer()) for _ in range(40)][0]"}}, timeout={LIMIT}
 )["content"]
 assert reply["status"] == "ok", reply
-print(reply["user_expressions"]["number"]["data"]["text/plain"])
+print(reply["user_expressions"]["number"]["data"]["text/plain"], flush=True)
 client.stop_channels()
 manager.shutdown_kernel()
 """

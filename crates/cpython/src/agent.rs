@@ -421,7 +421,6 @@ unsafe extern "C" fn sampled(_: *mut c_void, sample: &SampledBlock) -> u32 {
     let Some(mut gil) = gil() else {
         return NOT_INTERESTED;
     };
-    attribute_cache::sampled();
     pending::ask(gil.api(), true);
     let token = guarded(&mut gil, None, |agent| Some(agent.tracker.sampled(sample)));
     token.unwrap_or_else(|| {

@@ -5,7 +5,7 @@
 //! lies elsewhere, so nothing would take its place, and it would count as alive, where an unsampled one is gone.
 //!
 //! - What: entries whose name is a sampled block that nobody else refers to become empty, as `PyType_ClearCache` leaves all.
-//! - When: once in [`SAMPLES`] samples, at a point where Python code may run; and before the last snapshot.
+//! - When: once in [`SAMPLES`] sampled `str`, at a point where Python code may run; and before the last snapshot.
 //! - Where: `struct type_cache` in the interpreter's state (`Include/internal/pycore_typeobject.h`; since 3.11), found by what
 //!   lookups of new names leave there. Where that does not fit (the free-threaded build has other entries), nothing is done.
 
@@ -19,9 +19,11 @@ use nthbyte_host::process::Probe;
 
 use crate::api::{Gil, PyObject};
 
-/// The samples between two looks: a look reads 96 KiB, some microseconds.
+/// The sampled `str` between two looks: a look is some 35,000 instructions.
 const SAMPLES: u32 = 64;
-/// The samples before the last look.
+/// The cache keeps no names of more than 100 characters (`MCACHE_MAX_ATTR_SIZE`), of 4 bytes at most.
+const LONGEST: usize = 512;
+/// The sampled `str` before the last look.
 const SAMPLES_AT_END: u32 = 8;
 /// The entries that one look empties.
 const MOST_AT_ONCE: usize = 512;
@@ -52,10 +54,12 @@ const UNKNOWN: usize = 0;
 const NONE: usize = usize::MAX;
 static SINCE: AtomicU32 = AtomicU32::new(0);
 
-/// A sample was taken. Only the holder of the GIL counts.
+/// A `str` of this size was sampled. Only the holder of the GIL counts.
 #[inline(always)]
-pub fn sampled() {
-    SINCE.store(SINCE.load(Relaxed).wrapping_add(1), Relaxed);
+pub fn sampled(size: usize) {
+    if size <= LONGEST {
+        SINCE.store(SINCE.load(Relaxed).wrapping_add(1), Relaxed);
+    }
 }
 
 /// Whether it is time for a look.
@@ -83,7 +87,9 @@ pub fn look(gil: &mut Gil, heap: *mut c_void) {
     for number in 0..ENTRIES {
         let entry = entry(entries, number);
         // SAFETY: the GIL is held, so that nothing is looked up meanwhile. A name is a live object, or null.
-        if unsafe { Heap::is_sampled(heap, (*entry).name.addr()) } && count < MOST_AT_ONCE {
+        let is_sampled =
+            unsafe { (*entry).version != 0 && Heap::is_sampled(heap, (*entry).name.addr()) };
+        if is_sampled && count < MOST_AT_ONCE {
             sampled[count] = entry;
             count += 1;
         }

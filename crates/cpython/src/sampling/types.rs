@@ -12,6 +12,7 @@ use nthbyte_profile::event::{TypeId, TypeName};
 
 use crate::api::Gil;
 use crate::layout::{Layout, type_flags as flags};
+use crate::patches::attribute_cache;
 use crate::sampling::allocation_sites::AllocationSites;
 use crate::sampling::attributes;
 use nthbyte_host::process::{Probe, field};
@@ -149,6 +150,9 @@ impl Types {
                     && known.pre_header == pre_header
                     && (known.is_str || size >= pre_header + known.basic_size)
                 {
+                    if known.is_str {
+                        attribute_cache::sampled(size);
+                    }
                     return known.id;
                 }
             }
