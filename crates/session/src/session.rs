@@ -15,7 +15,7 @@
 //!
 //! The ring to the writer thread has one producer, the thread with the lock, and one consumer.
 //!
-//! If a thread cannot take the lock for 3 ms, because the owner has lost its processor, it continues without recording.
+//! If a thread cannot take the lock for 20 ms, because the owner has lost its processor, it continues without recording.
 //! The same holds for a thread that already holds the lock: in a signal handler, or in an allocation of the recorder's
 //! own where the host samples `malloc`. Each such event is counted as lost.
 

@@ -38,7 +38,7 @@ pub(crate) const LARGEST_BACKLOG: i64 = 64 << 20;
 pub(crate) const LARGEST_WITH_MEMORY: i64 = LARGEST_BACKLOG / 2;
 /// The text of the only frame of a tick that has interrupted nthbyte.
 const INSIDE_NOTE: &str = "(in nthbyte)";
-/// How many times [`Ticks::end`] waits for a handler, a few milliseconds each.
+/// How many times [`Ticks::end`] waits for a handler, some milliseconds each.
 const WAITS: u32 = 500;
 /// Memory of read ticks, in bytes, that is kept before it is freed.
 const FORGET_AFTER: i64 = 1 << 20;
