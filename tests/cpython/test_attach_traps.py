@@ -15,6 +15,9 @@ GOES = "import select, sys\ndef goes(): return not select.select([0], [], [], 0)
 
 # Says that it is where an interrupt is caught, and goes on until it has read a line.
 INTERRUPTED = """
+import signal
+# Whoever started the tests may ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 count = 0
 while True:
     try:
