@@ -124,7 +124,8 @@ def in_container(
         text=True,
         cwd="/",
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "here\n"
+    one = Running(process, folder)
+    assert one.line() == "here"
     [inside] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return Running(process, folder, int(inside))
+    one.inside = int(inside)
+    return one
