@@ -112,7 +112,9 @@ def test_options_of_a_run_mean_the_same(cpython: harness.Interpreter, tmp_path: 
         held = harness.report("holders", "--json", tmp_path / f"{name}.nthb", folder=tmp_path).ok()
         assert "kept" in held.out
         counts.append(next(row["samples"] for row in found["rows"] if row["name"] == "work"))
-    assert counts[0] == counts[1] > 100
+    # From 3.13 on, the writer thread asks for looks at the cache of attributes, which allocate at any time.
+    assert counts[0] == pytest.approx(counts[1], rel=0 if cpython.python_version < (3, 13) else 0.2)
+    assert counts[1] > 100
     with running(cpython, WORKS, tmp_path) as one:
         refused = one.nthbyte("attach", "--fixed")
         assert refused.status == 1 and "it works on PyPy only" in refused.err
