@@ -140,6 +140,7 @@ pub fn start(gil: &mut Gil, config: &Config) -> Result<(), String> {
         // SAFETY: the layout was verified.
         unsafe { thread_starts::install(gil, &layout, ticks::thread_has_started) };
     }
+    attribute_cache::prepare(gil);
     let entry = Entry::install(gil, GC_HANDLERS)
         .map_err(|why| format!("cannot watch the garbage collector: {why}"))?;
     let begun = gil

@@ -112,7 +112,7 @@ pub const METH_FASTCALL: c_int = 0x80;
 macro_rules! api {
     (
         functions { $($name:ident $(| $other:ident)?: fn($($arg:ty),*) $(-> $ret:ty)?;)* }
-        python { $($private:ident: fn($($parg:ty),*) $(-> $pret:ty)?;)* }
+        python { $($private:ident $(| $earlier:ident)?: fn($($parg:ty),*) $(-> $pret:ty)?;)* }
         data { $($datum:ident;)* }
     ) => {
         /// The functions and objects of CPython that the agent uses.
@@ -138,7 +138,9 @@ macro_rules! api {
                         }
                     },)*
                     $($private: {
-                        let found = find(concat!(stringify!($private), "\0")).ok_or(stringify!($private))?;
+                        let found = find(concat!(stringify!($private), "\0"))
+                            $(.or_else(|| find(concat!(stringify!($earlier), "\0"))))?
+                            .ok_or(stringify!($private))?;
                         // SAFETY: as above.
                         unsafe {
                             std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($parg),*) $(-> $pret)?>(found)
@@ -183,7 +185,7 @@ api! {
         PyFrame_GetLasti: fn(*mut PyObject) -> c_int;
         Py_IncRef: fn(*mut PyObject);
         Py_DecRef: fn(*mut PyObject);
-        PyObject_GetAttr: fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
+        PyObject_GetOptionalAttr | _PyObject_LookupAttr: fn(*mut PyObject, *mut PyObject, *mut *mut PyObject) -> c_int;
         PyObject_GetAttrString: fn(*mut PyObject, *const c_char) -> *mut PyObject;
         PyObject_CallNoArgs: fn(*mut PyObject) -> *mut PyObject;
         PyObject_CallOneArg: fn(*mut PyObject, *mut PyObject) -> *mut PyObject;

@@ -52,15 +52,14 @@ impl<'gil> Object<'gil> {
         }
     }
 
-    /// An attribute whose name is an object.
+    /// An attribute whose name is an object, if there is one. A built-in object makes nothing where there is none.
     #[must_use]
-    pub fn attribute_named(self, name: Object<'_>) -> Option<Owned<'gil>> {
-        // SAFETY: see `attribute`.
+    pub fn optional_attribute(self, name: Object<'_>) -> Option<Owned<'gil>> {
+        let mut found = std::ptr::null_mut();
+        // SAFETY: see `attribute`; `found` is a place for the result, and null where there is none.
         unsafe {
-            self.gil.owned((self.gil.api().PyObject_GetAttr)(
-                self.as_ptr(),
-                name.as_ptr(),
-            ))
+            (self.gil.api().PyObject_GetOptionalAttr)(self.as_ptr(), name.as_ptr(), &raw mut found);
+            self.gil.owned(found)
         }
     }
 

@@ -29,7 +29,7 @@ const SAMPLES_AT_END: u32 = 8;
 const MOST_AT_ONCE: usize = 512;
 /// The entries (`MCACHE_SIZE_EXP`).
 const ENTRIES: usize = 1 << 12;
-/// The names that are looked up to find the cache.
+/// The names that are looked up to find the cache, and their objects, which are never freed.
 const TRIALS: [&CStr; 3] = [
     c"nthbyte looks for the cache, 1",
     c"nthbyte looks for the cache, 2",
@@ -48,11 +48,22 @@ struct Entry {
     value: *mut PyObject,
 }
 
-/// The address of the entries, or one of the two below. No lock: the search may run code of the program.
+/// The address of the entries, or one of the two below. No lock: the GIL may go to another thread meanwhile.
 static CACHE: AtomicUsize = AtomicUsize::new(UNKNOWN);
 const UNKNOWN: usize = 0;
 const NONE: usize = usize::MAX;
+static NAMES: [AtomicUsize; TRIALS.len()] = [const { AtomicUsize::new(0) }; TRIALS.len()];
 static SINCE: AtomicU32 = AtomicU32::new(0);
+
+/// Makes the names of the trials. Before sampling begins: then the search makes no object at a time of its own, and with one seed
+/// the same allocations are sampled each time.
+pub fn prepare(gil: &Gil) {
+    for (name, text) in NAMES.iter().zip(TRIALS) {
+        if name.load(Relaxed) == 0 {
+            name.store(gil.interned(text), Relaxed);
+        }
+    }
+}
 
 /// A `str` of this size was sampled. Only the holder of the GIL counts.
 #[inline(always)]
@@ -134,10 +145,11 @@ unsafe fn empty(gil: &Gil, entry: *mut Entry) {
 fn find(gil: &Gil) -> Option<usize> {
     let probe = Probe::new()?;
     let mut known = None;
-    for text in TRIALS {
-        let name = gil.text(text)?;
+    for name in &NAMES {
+        // SAFETY: the GIL is held; the object is never freed.
+        let name = unsafe { gil.object(name.load(Relaxed) as *mut PyObject)? };
         // `None` has no such attribute, and the cache keeps that.
-        drop((*gil.none()).attribute_named(*name));
+        drop(gil.none().optional_attribute(name));
         let (entries, version) = match known {
             Some(known) => known,
             None => {

@@ -13,7 +13,7 @@
 //! | `thread_starts` | the functions of `_thread` that start threads | the first session with time samples | the process ends |
 //! | `own_requests` | nothing: the heap's check of callers above 512 bytes | the first session | the process ends |
 //! | `unlocked` | nothing: the heap's check for the GIL (3.11) | the first session | the process ends |
-//! | `attribute_cache` | entries of the cache of attributes whose names were sampled: they become empty | while a session runs | |
+//! | `attribute_cache` | entries of the cache of attributes whose names were sampled: they become empty | each look, while a session runs | the next look-up of the name |
 //! | `gc_callbacks` | an entry in `gc.callbacks` | a session's start | its end |
 
 use std::ffi::c_int;
