@@ -205,9 +205,14 @@ def _wait_while_busy(pid: int, idle: float) -> None:
         time.sleep(0.02)
 
 
+def process_fields(pid: int) -> list[str]:
+    """The fields of ``/proc/PID/stat`` after the program's name: the state of its main thread, and so on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
 def _cpu(pid: int) -> int | None:
     """Returns the CPU time of a process in ticks of its system's clock; None if it has ended."""
-    state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    state, *fields = process_fields(pid)
     return None if state == "Z" else int(fields[10]) + int(fields[11])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ import harness
 
 # Prints a line once the program runs, so that nobody attaches to its start.
 HELLO = "print('here', flush=True)\n"
+
+# Whether a line has come: a program goes on until then, however slow the machine is.
+GOES = "import select\ndef goes(): return not select.select([0], [], [], 0)[0]\n"
 
 
 @dataclass
@@ -47,6 +51,11 @@ class Running:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
+
+    def until_it_waits(self) -> None:
+        """Waits until the main thread sleeps."""
+        while harness.process_fields(self.number)[0] != "S":
+            time.sleep(0.01)
 
     def line(self) -> str:
         """The next line that the program prints."""

@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 import harness
-from cpython.attaching import running
-
-GOES = "import select, sys\ndef goes(): return not select.select([0], [], [], 0)[0]\n"
+from cpython.attaching import GOES, running
 
 # Says that it is where an interrupt is caught, and goes on until it has read a line.
 INTERRUPTED = """
-import signal
+import signal, sys
 # Whoever started the tests may ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 count = 0
@@ -56,7 +54,7 @@ def test_each_interrupt_is_the_programs(cpython: harness.Interpreter, tmp_path: 
 
 # The interpreter writes a byte for each signal, however many come before Python's handler runs.
 COUNTED = """
-import os, signal
+import os, signal, sys
 reader, writer = os.pipe2(os.O_NONBLOCK)
 signal.set_wakeup_fd(writer)
 signal.signal(signal.SIGRTMIN + 5, lambda *_: None)
@@ -107,7 +105,7 @@ def test_a_process_that_starts_is_left_alone_until_it_has(
 
 # The main thread is in C code without the GIL, so that the script runs in the other one.
 WITHOUT_THREADING = """
-import _thread, hashlib
+import _thread, hashlib, sys
 main = _thread.get_ident()
 lock = _thread.allocate_lock()
 lock.acquire()
