@@ -1,7 +1,8 @@
 """Work whose memory is native code's: ``native_work.py CASE [KIB]``.
 
 Does it a tenth of the times first, so that caches are warm, and prints what the rest used: ``cpu`` in seconds, ``faults``;
-or ``missing``, the package that is not there. With ``--short``, it is done a few times.
+or ``missing``, the package that is not there. With ``--short``, it is done a few times; with ``--second-thread``,
+the process has had another thread.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import resource
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -172,6 +174,10 @@ def main() -> None:
     """Does the work of a case."""
     name, *rest = sys.argv[1:]
     is_short = "--short" in rest
+    if "--second-thread" in rest:
+        second = threading.Thread(target=int)
+        second.start()
+        second.join()
     size = next((int(word) * KIB for word in rest if word.isdigit()), 0)
     try:
         times, step = CASES[name](size)
