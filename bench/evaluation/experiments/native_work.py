@@ -171,12 +171,14 @@ def means(raw: Raw) -> list[list[str]]:
 
 def _interpreter(one: Raw) -> list[str]:
     rows = one["cases"]
+    # Results from before that was measured have no such turns.
+    threaded = all("threaded" in row for row in rows)
     cells = [
         [
             _title(row),
             f"{_least(row['plain'], 'cpu'):.2f} s",
             f"{ratio(row):.3f}",
-            f"{ratio(row, 'threaded'):.3f}" if "threaded" in row else "–",
+            *([f"{ratio(row, 'threaded'):.3f}"] if threaded else []),
             *(f"{_least(row[which], 'faults'):,}" for which in ("plain", "other")),
         ]
         for row in rows
@@ -194,7 +196,7 @@ def _interpreter(one: Raw) -> list[str]:
                 "work",
                 "plain",
                 "CPU over plain",
-                "plain, after a second thread",
+                *(["plain, after a second thread"] if threaded else []),
                 "page faults, plain",
                 "page faults, profiled",
             ],
