@@ -17,7 +17,7 @@ SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.s
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
 .PHONY: all demo demo-installed wheels try-wheels release test test-all check-rustfmt check-clippy check-rustdoc test-rust test-nursery check-aarch64 check-threads check-ruff check-mypy check-structure \
-        test-structure test-cpython test-integrations test-emulated test-formats test-native test-rpython test-processes test-pypy test-soak test-compatibility test-build \
+        test-structure test-cpython test-integrations test-emulated test-formats test-collector test-native test-rpython test-processes test-pypy test-soak test-compatibility test-build \
         test-page test-bench test-experiments soak compatibility compatibility-programs system interpreters lock bench count leaks leaks-peers docs docs-outputs \
         check-docs test-guide test-tutorials clean
 
@@ -237,7 +237,24 @@ test-integrations: all build/site/installed build/labels/ready build/clusters/re
 	$(BIN)/python -m pytest tests/labels/test_integrations.py tests/labels/test_clusters.py
 
 test-formats: all build/site/installed build/formats/ready
-	$(BIN)/python -m pytest tests/formats
+	$(BIN)/python -m pytest tests/formats --ignore=tests/formats/test_collector.py
+
+# An OpenTelemetry Collector of its released modules. Without Go, or its modules, what `nthbyte ship` sends to it is not tested.
+build/collector/collector: tests/collector/main.go tests/collector/go.mod tests/collector/go.sum
+	mkdir -p $(@D)
+	cd tests/collector && go build -o $(CURDIR)/$@ .
+
+test-collector: all build/site/installed build/formats/ready
+	@missing=; \
+	if ! command -v go >/dev/null; then missing=" go"; \
+	elif ! $(MAKE) --no-print-directory build/collector/collector; then missing=" a build of tests/collector"; fi; \
+	if [ -z "$$missing" ]; then \
+	  $(BIN)/python -m pytest --numprocesses=0 tests/formats/test_collector.py; \
+	elif [ "$$NTHBYTE_REQUIRE_ALL" = 1 ]; then \
+	  echo "nthbyte: the Collector cannot be tested, and NTHBYTE_REQUIRE_ALL=1; missing:$$missing" >&2; exit 1; \
+	else \
+	  echo "nthbyte: no Collector was tested; missing:$$missing" >&2; \
+	fi
 
 test-processes: all build/site/installed build/processes/ready
 	$(BIN)/python -m pytest tests/processes

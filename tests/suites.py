@@ -55,6 +55,7 @@ SUITES = (
     Suite("pytest CPython", "test-cpython", needs="build"),
     Suite("integrations", "test-integrations", needs="build", only_in_all=True),
     Suite("pytest formats", "test-formats", needs="build"),
+    Suite("Collector", "test-collector", needs="build", only_in_all=True),
     Suite("pytest processes", "test-processes", needs="build"),
     Suite("pytest native", "test-native", needs="build"),
     Suite("RPython", "test-rpython", needs="build", only_in_all=True),

@@ -3,97 +3,20 @@
 from __future__ import annotations
 
 import base64
+import concurrent.futures
 import gzip
-import http.server
 import json
+import ssl
 import subprocess
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from formats.installed import module
 from formats.protobuf import fields
-from harness import COMMAND, cpythons, report
-
-PROGRAM = """
-import time, nthbyte
-kept = []
-def stays():
-    kept.append([bytearray(20_000) for _ in range(50)])
-def passes():
-    return [bytearray(20_000) for _ in range(50)]
-with nthbyte.label(endpoint="/a"):
-    for step in range(30):
-        stays()
-        passes()
-        time.sleep(0.1)
-SECRET = {"a key that nobody may see": [bytearray(20_000) for _ in range(50)]}
-"""
-
-
-class Receiver:
-    """A server that answers what ``answers`` has, then 200, and keeps what it got."""
-
-    def __init__(self) -> None:
-        self.got: list[tuple[str, dict[str, str], bytes]] = []
-        self.answers: list[int] = []
-        receiver = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                status = receiver.answers.pop(0) if receiver.answers else 200
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                if status == 200:
-                    receiver.got.append((self.path, headers, body))
-                self.send_response(status)
-                self.end_headers()
-                self.wfile.write(b"said")
-
-            def log_message(self, *words: object) -> None:
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    made = Receiver()
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("ship")
-    (folder / "app.py").write_text(PROGRAM)
-    words = [
-        "run",
-        "-q",
-        "--no-native",
-        "--holders",
-        "--every=4KiB",
-        "--seed=1",
-        "--tags=service:web,env:prod",
-    ]
-    (folder / "profiles").mkdir()
-    cpythons()[-1].nthbyte(*words, "-oprofiles/app.nthb", "app.py", folder=folder).ok()
-    return folder
-
-
-def _ship(folder: Path, *words: str, queue: Path) -> Any:
-    options = ["--once", "--every=1s", f"--queue={queue}"]
-    return report("ship", folder / "profiles", *options, *words, folder=folder)
+from formats.shipping import Receiver, compare, expected, ship
+from harness import COMMAND, report
 
 
 def _pprof(body: bytes) -> dict[str, list[int]]:
@@ -129,31 +52,13 @@ def _numbers(packed: Any) -> list[int]:
     return found
 
 
-def _expected(folder: Path) -> dict[str, float]:
-    words = ["summary", folder / "profiles", "--all-frames", "--json"]
-    rows = json.loads(report(*words, folder=folder).ok().out)["rows"]
-    sums: dict[str, float] = {}
-    for row in rows:
-        name = row["name"].split(".")[0]
-        sums[name] = sums.get(name, 0) + row["self_bytes"]["estimate"]
-    return sums
-
-
-def _compare(sums: dict[str, int], folder: Path) -> None:
-    """All windows together are the recording: each row of a window is rounded to a whole number."""
-    expected = _expected(folder)
-    for name in ("stays", "passes"):
-        assert sums[name] == pytest.approx(expected[name], rel=1e-3)
-    assert sum(sums.values()) == pytest.approx(sum(expected.values()), rel=1e-3)
-
-
 def test_pyroscope_gets_each_window_once(folder: Path, receiver: Receiver, tmp_path: Path) -> None:
     to = f"--to=pyroscope={receiver.url}"
     # It is busy, and then away for one look.
     receiver.answers = [503]
-    assert _ship(folder, to, queue=tmp_path / "queue").status == 1
-    assert _ship(folder, to, queue=tmp_path / "queue").status == 0
-    assert _ship(folder, to, queue=tmp_path / "queue").status == 0
+    assert ship(folder, to, queue=tmp_path / "queue").status == 1
+    assert ship(folder, to, queue=tmp_path / "queue").status == 0
+    assert ship(folder, to, queue=tmp_path / "queue").status == 0
     assert {path for path, _, _ in receiver.got} == {"/push.v1.PusherService/Push"}
     series = [json.loads(body)["series"][0] for _, _, body in receiver.got]
     labels = {label["name"]: label["value"] for label in series[0]["labels"]}
@@ -166,7 +71,7 @@ def test_pyroscope_gets_each_window_once(folder: Path, receiver: Receiver, tmp_p
     for window in windows:
         for name, values in window.items():
             sums[name] = sums.get(name, 0) + values[1]
-    _compare(sums, folder)
+    compare(sums, folder)
     # What is in use grows from window to window, and what passes is in use in none for long.
     in_use = [window.get("stays", [0] * 4)[3] for window in windows]
     assert in_use == sorted(in_use) and in_use[-1] == pytest.approx(30e6, rel=0.1)
@@ -179,7 +84,7 @@ def test_otlp_has_what_the_summary_has(folder: Path, receiver: Receiver, tmp_pat
     token = tmp_path / "token"
     token.write_text("letmein\n")
     to = [f"--to=otlp={receiver.url}", f"--token-file={token}"]
-    assert _ship(folder, *to, queue=tmp_path / "queue").status == 0
+    assert ship(folder, *to, queue=tmp_path / "queue").status == 0
     sums: dict[str, int] = {}
     for path, headers, body in receiver.got:
         assert path == "/v1development/profiles"
@@ -216,7 +121,7 @@ def test_otlp_has_what_the_summary_has(folder: Path, receiver: Receiver, tmp_pat
         for profile in profiles:
             for sample in map(fields, profile.get(2, [])):
                 assert 0 < sample[1][0] < len(dictionary[7])
-    _compare(sums, folder)
+    compare(sums, folder)
 
 
 def test_files_of_pprof_and_what_is_refused(folder: Path, receiver: Receiver, tmp_path: Path) -> None:
@@ -228,7 +133,7 @@ def test_files_of_pprof_and_what_is_refused(folder: Path, receiver: Receiver, tm
     assert said.count("would send") >= 3 and list(tmp_path.iterdir()) == []
     receiver.answers = [400]
     to = [f"--to=folder={tmp_path / 'out'}", f"--to=otlp={receiver.url}"]
-    done = _ship(folder, *to, queue=tmp_path / "queue")
+    done = ship(folder, *to, queue=tmp_path / "queue")
     assert done.status == 0 and done.err.count("refuses a window: 400 said") == 1
     files = sorted((tmp_path / "out").iterdir())
     # One is lost to the other receiver, which said that it will never take it.
@@ -237,17 +142,183 @@ def test_files_of_pprof_and_what_is_refused(folder: Path, receiver: Receiver, tm
     assert sum(_pprof(path.read_bytes()).get("stays", [0] * 4)[1] for path in files) == pytest.approx(
         30e6, rel=0.1
     )
-    for wrong in (["--to=otlp=https://x"], ["--to=other=x"], []):
+    for wrong in (["--to=otlp=ftp://x"], ["--to=other=x"], []):
         assert report("ship", folder, *wrong, folder=tmp_path).status == 2
     assert report("ship", tmp_path / "none", "--to=folder=x", folder=tmp_path).status == 1
+
+
+def test_files_are_put_below_an_address(folder: Path, receiver: Receiver, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("letmein")
+    headers = tmp_path / "headers"
+    headers.write_text("X-Ms-Blob-Type: BlockBlob\n\n")
+    to = [f"--to=put={receiver.url}/bucket/app?sig=a%2Fb", f"--to=folder={tmp_path / 'out'}"]
+    options = [f"--token-file={tmp_path / 'token'}", f"--header-file={headers}"]
+    assert ship(folder, *to, *options, queue=tmp_path / "queue").status == 0
+    files = {f"/bucket/app/{path.name}?sig=a%2Fb": path for path in (tmp_path / "out").iterdir()}
+    assert len(receiver.got) == len(files) >= 3
+    for path, sent, body in receiver.got:
+        assert body == files[path].read_bytes()
+        assert sent["authorization"] == "Bearer letmein" and sent["x-ms-blob-type"] == "BlockBlob"
+    headers.write_text("a secret without a name\n")
+    done = ship(folder, f"--to=put={receiver.url}", *options, queue=tmp_path / "other")
+    assert done.status == 1 and "write Name: value" in done.err and "secret" not in done.err
+
+
+def _openssl(folder: Path, *words: str) -> None:
+    done = subprocess.run(["openssl", *words], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root, and certificates of servers by it: for this address, for another one, and one whose time is over."""
+    folder = tmp_path_factory.mktemp("certificates")
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    _openssl(
+        folder,
+        "req",
+        "-x509",
+        *key,
+        "-keyout",
+        "root.key",
+        "-out",
+        "root.pem",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=r",
+    )
+    _openssl(
+        folder, "req", "-x509", *key, "-keyout", "no.key", "-out", "no.pem", "-days", "2", "-subj", "/CN=n"
+    )
+    for name, subject, days in (
+        ("right", "IP:127.0.0.1", "2"),
+        ("other", "DNS:other.test", "2"),
+        ("over", "IP:127.0.0.1", "-1"),
+    ):
+        (folder / "names").write_text(f"subjectAltName={subject}\n")
+        _openssl(folder, "req", *key, "-keyout", f"{name}.key", "-out", "request", "-subj", "/CN=s")
+        signed = ["-CA", "root.pem", "-CAkey", "root.key", "-CAcreateserial", "-extfile", "names"]
+        _openssl(folder, "x509", "-req", "-in", "request", *signed, "-days", days, "-out", f"{name}.pem")
+    return folder
+
+
+def _tls(certificates: Path, name: str) -> Receiver:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / f"{name}.pem", certificates / f"{name}.key")
+    return Receiver(context)
+
+
+@pytest.mark.parametrize("way", ["option", "environment"])
+def test_over_tls(
+    folder: Path, certificates: Path, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = certificates / "root.pem"
+    if way == "environment":
+        monkeypatch.setenv("SSL_CERT_FILE", str(root))
+    receiver = _tls(certificates, "right")
+    try:
+        words = [f"--to=pyroscope={receiver.url}"] + [f"--ca-file={root}"] * (way == "option")
+        done = ship(folder, *words, queue=tmp_path / "queue")
+        assert (done.status, done.err) == (0, "") and len(receiver.got) >= 3
+    finally:
+        receiver.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "root", "why"),
+    [
+        ("right", "no", "UnknownIssuer"),
+        ("other", "root", "not valid for name"),
+        ("over", "root", "Expired"),
+    ],
+)
+def test_a_wrong_certificate_is_one_line(
+    folder: Path, certificates: Path, tmp_path: Path, name: str, root: str, why: str
+) -> None:
+    receiver = _tls(certificates, name)
+    try:
+        words = [f"--to=otlp={receiver.url}", f"--ca-file={certificates / root}.pem"]
+        done = ship(folder, *words, queue=tmp_path / "queue")
+        first, second = done.err.splitlines()
+        assert done.status == 1 and why in first and "waits in" in second
+        assert receiver.got == []
+    finally:
+        receiver.close()
+
+
+GRPC_METHOD = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
+
+
+@pytest.mark.parametrize("by_tls", [False, True])
+def test_otlp_by_grpc(folder: Path, certificates: Path, tmp_path: Path, by_tls: bool) -> None:
+    grpc = module("grpc")
+    got: list[tuple[dict[str, Any], bytes]] = []
+    # It is busy, then says that too much came at once; the first window is wrong, the second one too long.
+    busy, wrong, long = (
+        getattr(grpc.StatusCode, name) for name in ("UNAVAILABLE", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED")
+    )
+    details = (("grpc-status-details-bin", b"later"),)
+    answers = [(busy, ()), (long, details), (wrong, ()), (long, ())]
+
+    def export(body: bytes, context: Any) -> bytes:
+        if answers:
+            status, details = answers.pop(0)
+            context.set_trailing_metadata(details)
+            context.abort(status, "said\nso")
+        got.append((dict(context.invocation_metadata()), body))
+        return b""
+
+    class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, call: Any) -> Any:
+            return grpc.unary_unary_rpc_method_handler(export) if call.method == GRPC_METHOD else None
+
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers([Handler()])
+    key, right = (certificates / f"right.{end}" for end in ("key", "pem"))
+    if by_tls:
+        credentials = grpc.ssl_server_credentials([(key.read_bytes(), right.read_bytes())])
+        port = server.add_secure_port("127.0.0.1:0", credentials)
+    else:
+        port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        (tmp_path / "token").write_text("letmein")
+        words = [
+            f"--to=otlp-grpc={'https' if by_tls else 'http'}://127.0.0.1:{port}",
+            f"--token-file={tmp_path / 'token'}",
+            f"--ca-file={certificates / 'root.pem'}",
+        ]
+        for status in ("14", "8"):
+            done = ship(folder, *words, queue=tmp_path / "queue")
+            assert done.status == 1 and f"it answers gRPC {status} said" in done.err
+        done = ship(folder, *words, queue=tmp_path / "queue")
+        assert done.status == 0 and done.err.count("refuses a window: gRPC") == 2
+    finally:
+        server.stop(None).wait()
+    assert got and all(metadata["authorization"] == "Bearer letmein" for metadata, _ in got)
+    files = ship(folder, f"--to=otlp-grpc=http://127.0.0.1:{port}", queue=tmp_path / "again")
+    assert files.status == 1 and "refused" in files.err.lower()
+    waiting = sorted((tmp_path / "again").glob("*/*.window"))
+    # But for the two that were refused, each is sent as it waits.
+    assert [body for _, body in got] == [path.read_bytes() for path in waiting][2:]
+
+
+def test_roots_that_are_none_are_said_at_once(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("no certificate\n")
+    for file, why in (("none", "No such file"), ("empty", "has no certificate")):
+        words = ["--to=otlp=https://127.0.0.1:1", f"--ca-file={tmp_path / file}"]
+        done = ship(folder, *words, queue=tmp_path / "queue")
+        (line,) = done.err.splitlines()
+        assert done.status == 1 and why in line
 
 
 def test_a_queue_without_room_drops_the_oldest(folder: Path, receiver: Receiver, tmp_path: Path) -> None:
     to = [f"--to=pyroscope={receiver.url}", "--queue-size=1"]
     receiver.answers = [503]
-    done = _ship(folder, *to, queue=tmp_path / "queue")
+    done = ship(folder, *to, queue=tmp_path / "queue")
     assert done.status == 1 and "is full" in done.err
-    assert _ship(folder, *to, queue=tmp_path / "queue").status == 0
+    assert ship(folder, *to, queue=tmp_path / "queue").status == 0
     assert len(receiver.got) == 1
 
 
@@ -261,11 +332,11 @@ def test_killed_at_any_step_it_loses_nothing(folder: Path, receiver: Receiver, t
         except subprocess.TimeoutExpired:
             shipper.kill()
             shipper.wait()
-    assert _ship(folder, f"--to=pyroscope={receiver.url}", queue=tmp_path / "queue").status == 0
+    assert ship(folder, f"--to=pyroscope={receiver.url}", queue=tmp_path / "queue").status == 0
     windows: dict[str, bytes] = {}
     for _, _, body in receiver.got:
         sample = json.loads(body)["series"][0]["samples"][0]
         profile = base64.b64decode(sample["rawProfile"])
         assert windows.setdefault(sample["ID"], profile) == profile
     sums = sum(_pprof(profile).get("stays", [0] * 4)[1] for profile in windows.values())
-    assert sums == pytest.approx(_expected(folder)["stays"], rel=1e-3)
+    assert sums == pytest.approx(expected(folder)["stays"], rel=1e-3)

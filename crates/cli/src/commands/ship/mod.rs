@@ -21,6 +21,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use ::http::{HeaderName, HeaderValue};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use nthbyte_profile::event::Nanos;
@@ -29,6 +30,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::output::say;
 use crate::question::selecting::time;
+use http::Client;
 use queue::Queue;
 use receiver::Receiver;
 use windows::{Shipment, State};
@@ -38,7 +40,7 @@ use windows::{Shipment, State};
 pub struct Arguments {
     /// The folder of the profiles; those that come later are sent, too.
     folder: PathBuf,
-    /// Where to send: otlp=http://HOST:4318, pyroscope=http://HOST:4040, or folder=DIR for pprof files. May be given several times.
+    /// Where to send: otlp=http://HOST:4318, otlp-grpc=http://HOST:4317, pyroscope=http://HOST:4040; or folder=DIR, or put=https://HOST/BUCKET, for pprof files. May be given several times.
     #[arg(long, required = true, value_name = "KIND=URL", value_parser = Receiver::parse)]
     to: Vec<Receiver>,
     /// The length of a window.
@@ -59,6 +61,12 @@ pub struct Arguments {
     /// A file with a token, which is sent as `Authorization: Bearer`. It is read before each request.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// A file with further headers, `Name: value` in each line. It is read before each request.
+    #[arg(long, value_name = "FILE")]
+    header_file: Option<PathBuf>,
+    /// A file with the root certificates for https (default: the system's, or those of SSL_CERT_FILE and SSL_CERT_DIR).
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -107,6 +115,8 @@ impl Arguments {
         let place = place.unwrap_or_else(|| self.folder.join(".nthbyte-ship"));
         let queue = Queue::open(&place, self.queue_size)
             .with_context(|| format!("cannot use the queue {}", place.display()))?;
+        let is_secret = self.to.iter().any(Receiver::is_secret);
+        let client = Client::new(is_secret, self.ca_file.as_deref())?;
         let mut state = queue.state();
         let mut pauses: HashMap<usize, Pause> = HashMap::new();
         let mut terminated = signal(SignalKind::terminate())?;
@@ -127,7 +137,7 @@ impl Arguments {
                 if pauses.get(&number).is_some_and(|pause| pause.until > now) {
                     continue;
                 }
-                let sent = self.send_all(receiver, &queue);
+                let sent = self.send_all(&client, receiver, &queue);
                 let sent = tokio::select! {
                     sent = sent => sent?,
                     _ = terminated.recv() => return Ok(()),
@@ -196,20 +206,15 @@ impl Arguments {
     }
 
     /// Sends all that waits for a receiver, the oldest first. The inner error is the receiver's.
-    async fn send_all(&self, receiver: &Receiver, queue: &Queue) -> Result<Result<()>> {
+    async fn send_all(
+        &self,
+        client: &Client,
+        receiver: &Receiver,
+        queue: &Queue,
+    ) -> Result<Result<()>> {
         for path in queue.waiting(receiver)? {
             let body = std::fs::read(&path)?;
-            let token = match &self.token_file {
-                Some(file) => Some(
-                    std::fs::read_to_string(file)
-                        .with_context(|| format!("cannot read {}", file.display()))?,
-                ),
-                None => None,
-            };
-            match receiver
-                .send(&path, body, token.as_deref().map(str::trim))
-                .await
-            {
+            match receiver.send(client, &path, body, self.headers()?).await {
                 Ok(None) => {}
                 Ok(Some(refusal)) => {
                     say!("nthbyte: {} refuses a window: {refusal}", receiver.name())
@@ -219,5 +224,40 @@ impl Arguments {
             std::fs::remove_file(&path)?;
         }
         Ok(Ok(()))
+    }
+
+    /// What the files of headers and of the token say now.
+    fn headers(&self) -> Result<Vec<(String, String)>> {
+        let read = |file: &PathBuf| {
+            std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+        };
+        let mut headers = Vec::new();
+        if let Some(file) = &self.header_file {
+            for line in read(file)?.lines().filter(|line| !line.trim().is_empty()) {
+                let header = line.split_once(':');
+                let header = header.map(|(name, value)| (name.trim(), value.trim()));
+                match header {
+                    Some((name, value))
+                        if HeaderName::try_from(name).is_ok()
+                            && HeaderValue::try_from(value).is_ok() =>
+                    {
+                        headers.push((name.to_owned(), value.to_owned()));
+                    }
+                    // Not the line: it may be a secret.
+                    _ => bail!(
+                        "{} has a line that is no header: write Name: value",
+                        file.display()
+                    ),
+                }
+            }
+        }
+        if let Some(file) = &self.token_file {
+            let token = read(file)?;
+            headers.push((
+                "authorization".to_owned(),
+                format!("Bearer {}", token.trim()),
+            ));
+        }
+        Ok(headers)
     }
 }

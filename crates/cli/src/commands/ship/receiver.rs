@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use http::Uri;
+use http::{Method, Uri};
 use nthbyte_formats::{otlp, pprof};
 use serde_json::json;
 
-use super::http::post;
+use super::http::{Client, Message, is_secret};
 use super::windows::Shipment;
 
 /// A receiver.
@@ -22,15 +22,36 @@ pub struct Receiver {
 enum Kind {
     /// An OpenTelemetry Collector, or what speaks its protocol, by HTTP.
     Otlp(Uri),
+    /// The same by gRPC.
+    OtlpGrpc(Uri),
     /// Pyroscope's push API.
     Pyroscope(Uri),
     /// A folder of pprof files.
     Folder(PathBuf),
+    /// A folder, bucket or container of pprof files, each of which is sent by PUT.
+    Put(Uri),
+}
+
+impl Kind {
+    fn url(&self) -> Option<&Uri> {
+        match self {
+            Self::Otlp(url) | Self::OtlpGrpc(url) | Self::Pyroscope(url) | Self::Put(url) => {
+                Some(url)
+            }
+            Self::Folder(_) => None,
+        }
+    }
 }
 
 /// The path of OTLP's profiles, which an address without one gets.
 const OTLP_PATH: &str = "/v1development/profiles";
+const GRPC_PATH: &str =
+    "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
 const PYROSCOPE_PATH: &str = "/push.v1.PusherService/Push";
+/// What is sent by gRPC and refused thus is wrong itself: INVALID_ARGUMENT, OUT_OF_RANGE.
+const WRONG: [u16; 2] = [3, 11];
+/// RESOURCE_EXHAUSTED: too much at once, if details say when to try again; without them, too long.
+const TOO_MUCH: u16 = 8;
 
 impl Receiver {
     /// Reads `otlp=http://collector:4318`.
@@ -41,11 +62,13 @@ impl Receiver {
         let (kind, rest) = text.split_once('=').unwrap_or((text, ""));
         let kind = match kind {
             "otlp" => Kind::Otlp(address(rest, OTLP_PATH)?),
+            "otlp-grpc" => Kind::OtlpGrpc(address(rest, GRPC_PATH)?),
             "pyroscope" => Kind::Pyroscope(address(rest, PYROSCOPE_PATH)?),
+            "put" => Kind::Put(address(rest, "/")?),
             "folder" if !rest.is_empty() => Kind::Folder(rest.into()),
             _ => {
                 return Err(
-                    "write otlp=http://HOST:4318, pyroscope=http://HOST:4040 or folder=DIR"
+                    "write otlp=http://HOST:4318, otlp-grpc=http://HOST:4317, pyroscope=http://HOST:4040, put=https://HOST/BUCKET or folder=DIR"
                         .to_owned(),
                 );
             }
@@ -61,6 +84,11 @@ impl Receiver {
         &self.text
     }
 
+    /// Whether it is sent to by TLS.
+    pub fn is_secret(&self) -> bool {
+        self.kind.url().is_some_and(is_secret)
+    }
+
     /// A window as it is sent.
     ///
     /// # Errors
@@ -68,11 +96,11 @@ impl Receiver {
     pub fn body(&self, of: &Shipment<'_>) -> Result<Vec<u8>> {
         let mut gzipped = Vec::new();
         Ok(match &self.kind {
-            Kind::Otlp(_) => {
+            Kind::Otlp(_) | Kind::OtlpGrpc(_) => {
                 let resource = [("service.name".to_owned(), of.service())];
                 otlp::encode(of.profile, of.window, of.id, &resource)
             }
-            Kind::Folder(_) => {
+            Kind::Folder(_) | Kind::Put(_) => {
                 pprof::write_window(of.profile, of.window, &mut gzipped)?;
                 gzipped
             }
@@ -94,57 +122,89 @@ impl Receiver {
         })
     }
 
-    /// Sends what a file of the queue has. Returns why the receiver will never take it, if it says so.
+    /// Sends what a file of the queue has, with further `headers`. Returns why the receiver will never take it, if it says so.
     ///
     /// # Errors
     /// If it takes nothing now.
     pub async fn send(
         &self,
+        client: &Client,
         queued: &Path,
         body: Vec<u8>,
-        token: Option<&str>,
+        mut headers: Vec<(String, String)>,
     ) -> Result<Option<String>> {
         let (url, kind) = match &self.kind {
-            Kind::Otlp(url) => (url, "application/x-protobuf"),
-            Kind::Pyroscope(url) => (url, "application/json"),
             Kind::Folder(folder) => {
                 store(folder, queued, &body)
                     .with_context(|| format!("cannot write to {}", folder.display()))?;
                 return Ok(None);
             }
+            Kind::Otlp(url) => (url, "application/x-protobuf"),
+            Kind::OtlpGrpc(url) => (url, "application/grpc"),
+            Kind::Pyroscope(url) => (url, "application/json"),
+            Kind::Put(url) => (&beneath(url, queued)?, "application/octet-stream"),
         };
-        let authorization = token.map(|token| format!("Bearer {token}"));
-        let mut headers = vec![("content-type", kind)];
-        headers.extend(
-            authorization
-                .iter()
-                .map(|text| ("authorization", text.as_str())),
-        );
-        let answer = post(url, &headers, body).await?;
-        let said: String = answer.text.chars().take(200).collect();
+        headers.push(("content-type".to_owned(), kind.to_owned()));
+        let method = match &self.kind {
+            Kind::Put(_) => Method::PUT,
+            _ => Method::POST,
+        };
+        let message = Message {
+            method,
+            url,
+            headers,
+            body,
+        };
+        if let Kind::OtlpGrpc(_) = self.kind {
+            let answer = client.call(message).await?;
+            let said = beginning(&answer.text);
+            let is_wrong =
+                WRONG.contains(&answer.status) || answer.status == TOO_MUCH && !answer.has_details;
+            return match answer.status {
+                0 => Ok(None),
+                status if is_wrong => Ok(Some(format!("gRPC {status} {said}"))),
+                status => bail!("it answers gRPC {status} {said}"),
+            };
+        }
+        let answer = client.send(message).await?;
+        let said = beginning(&answer.text);
         match answer.status {
             200..=299 => Ok(None),
             // It is this request that is wrong, and no later one will be right.
-            400 | 413 | 415 | 422 => Ok(Some(format!("{} {}", answer.status, said.trim()))),
-            status => bail!("it answers {status} {}", said.trim()),
+            400 | 413 | 415 | 422 => Ok(Some(format!("{} {said}", answer.status))),
+            status => bail!("it answers {status} {said}"),
         }
     }
 }
 
+/// The beginning of an answer, in one line.
+fn beginning(text: &str) -> String {
+    let text: String = text.chars().take(200).collect();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The address of a file in a folder. What is behind a question mark, a signature for the whole folder, stays behind it.
+fn beneath(folder: &Uri, queued: &Path) -> Result<Uri> {
+    let mut parts = folder.clone().into_parts();
+    let path = folder.path().trim_end_matches('/');
+    let name = queued.with_extension("pb.gz");
+    let name = name.file_name().unwrap_or_default().to_string_lossy();
+    let query = folder.query().map(|query| format!("?{query}"));
+    let whole = format!("{path}/{name}{}", query.unwrap_or_default());
+    parts.path_and_query = Some(whole.parse()?);
+    Ok(Uri::from_parts(parts)?)
+}
+
 fn address(text: &str, path: &str) -> Result<Uri, String> {
-    if text.starts_with("https:") {
-        return Err(
-            "https is not supported: send to a Collector or an agent on this machine, which speaks TLS"
-                .to_owned(),
-        );
-    }
     let uri: Uri = text
         .parse()
         .map_err(|_| format!("{text:?} is no address"))?;
-    if uri.scheme_str() != Some("http") || uri.host().is_none() {
-        return Err(format!("{text:?} is no address: write http://HOST:PORT"));
+    if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none() {
+        return Err(format!(
+            "{text:?} is no address: write http://HOST:PORT or https://HOST:PORT"
+        ));
     }
-    if !matches!(uri.path(), "" | "/") {
+    if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
         return Ok(uri);
     }
     let whole = format!("{}{path}", text.trim_end_matches('/'));
@@ -215,8 +275,8 @@ mod tests {
     #[test]
     fn an_address_gets_the_path_of_its_protocol() {
         let path = |text: &str| match Receiver::parse(text).map(|of| of.kind) {
-            Ok(Kind::Otlp(url) | Kind::Pyroscope(url)) => Some(url.to_string()),
-            _ => None,
+            Ok(kind) => kind.url().map(ToString::to_string),
+            Err(_) => None,
         };
         assert_eq!(
             path("otlp=http://c:4318").as_deref(),
@@ -234,12 +294,35 @@ mod tests {
             "otlp",
             "otlp=",
             "otlp=c:4318",
-            "otlp=https://c",
+            "otlp=ftp://c",
+            "put=/srv/bucket",
             "other=http://c",
             "folder=",
         ] {
             assert!(Receiver::parse(wrong).is_err(), "{wrong}");
         }
+        assert_eq!(
+            path("otlp-grpc=https://c:4317").as_deref(),
+            Some(
+                "https://c:4317/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
+            )
+        );
         assert_eq!(plain("9a.b"), "_9a_b");
+    }
+
+    #[test]
+    fn a_file_is_put_below_the_address_and_before_its_signature() {
+        let queued = Path::new("/queue/007-ab.window");
+        for (folder, file) in [
+            ("https://b.s3.test", "https://b.s3.test/007-ab.pb.gz"),
+            ("https://s/b/app/", "https://s/b/app/007-ab.pb.gz"),
+            (
+                "http://a/b?sv=1&sig=x%2F",
+                "http://a/b/007-ab.pb.gz?sv=1&sig=x%2F",
+            ),
+        ] {
+            let found = beneath(&address(folder, "/").unwrap(), queued).unwrap();
+            assert_eq!(found.to_string(), file);
+        }
     }
 }
