@@ -140,15 +140,40 @@ def join_program(text: str) -> None:
     restart_tracemalloc(limit)
 
 
-def join_when_forked(text: str) -> None:
-    """Makes each fork of this process join. This process is the fork server, and does not join itself."""
+def join_when_forked(text: str, starter: int, profile: str) -> None:
+    """Makes each fork of this process join. This process is the fork server, and does not join itself.
+
+    What begins once the recording of the process ``starter``, into ``profile``, has been ended does not join.
+    """
     forks = 0
 
     def count() -> None:
         nonlocal forks
         forks += 1
 
-    os.register_at_fork(before=count, after_in_child=lambda: join(text, forks))
+    def join_if_open() -> None:
+        if not _has_closed(starter, profile):
+            join(text, forks)
+
+    os.register_at_fork(before=count, after_in_child=join_if_open)
+
+
+def _has_closed(pid: int, profile: str) -> bool:
+    """Whether a process that has not ended has closed its profile; False if that cannot be seen."""
+    folder = f"/proc/{pid}/fd"
+    opened = []
+    try:
+        for name in os.listdir(folder):
+            try:
+                # The file may have been removed meanwhile.
+                opened.append(os.readlink(f"{folder}/{name}").removesuffix(" (deleted)"))
+            except FileNotFoundError:
+                # Closed since.
+                pass
+    except OSError:
+        return False
+    # A process that has just ended has none.
+    return bool(opened) and profile not in opened
 
 
 def _say_once_that_frozen_children_are_missing() -> None:
@@ -201,10 +226,14 @@ def _joining(command: Any, config: Config) -> Any:
     _started += 1
     seed = None if config["seed"] is None else _seed_of_child(config["seed"], _started)
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    text = to_json({**config, "seed": seed, "parent_pid": os.getpid()})
+    arguments = [to_json({**config, "seed": seed, "parent_pid": os.getpid()})]
+    if function == "join_when_forked":
+        from nthbyte._session import running_profile
+
+        arguments += [os.getpid(), os.path.realpath(running_profile() or "")]
     line = (
         f"import sys; sys.path.append({package!r}); from nthbyte._children import {function}; "
-        f"sys.path.pop(); {function}({text!r}); "
+        f"sys.path.pop(); {function}{tuple(arguments)!r}; "
     )
     is_frozen = getattr(sys, "frozen", False)
     joining = f"{first}{statement}; {line}{rest.lstrip()}" if is_frozen else line + words[at]
