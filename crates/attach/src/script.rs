@@ -34,7 +34,10 @@ def run():
     finally:
         text = names.get('result', 'again').encode(errors='replace')
 {answer}
-run()
+try:
+    run()
+finally:
+    del run
 ",
         literal(script)
     );

@@ -7,6 +7,8 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use nthbyte_attach::{Target, Way, ready};
 
+use super::patience;
+
 /// The way into a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Method {
@@ -91,6 +93,8 @@ try:
     pthread_sigmask(SIG_BLOCK, signals)
     result = run()
 finally:
+    # It refers to its names, and they to it: garbage that would lie there until a full collection.
+    del run
     pthread_sigmask(SIG_UNBLOCK, signals)
 "
         ))
@@ -102,6 +106,16 @@ finally:
     /// # Errors
     /// If there is no way into the process, or it refuses.
     pub fn ask(
+        &self,
+        pid: u32,
+        method: Method,
+        limit: Duration,
+        package: &Path,
+    ) -> Result<Vec<String>> {
+        patience::during(pid, || self.ask_by(pid, method, limit, package))
+    }
+
+    fn ask_by(
         &self,
         pid: u32,
         method: Method,
