@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -66,4 +69,79 @@ def test_a_refusal_says_why_and_a_prepared_process_answers(
     with running(cpython, f"{prepared}print('ready', flush=True); print(input())", tmp_path) as one:
         assert one.line() == "ready"
         assert "see it with: nthbyte explain a.nthb" in _attach(one, before).ok().err
+        assert one.end("line\n").ok().out == "line\n"
+
+
+def _refused(one: Running, before: list[str] | None = None) -> str:
+    """The line with which it is refused; the program goes on."""
+    refused = _attach(one, before or [])
+    assert refused.status == 1 and refused.err.count("\n") == 1, refused.err
+    assert one.process.poll() is None
+    return refused.err
+
+
+@pytest.mark.launcher
+@pytest.mark.parametrize("tracer", ["strace", "gdb"])
+def test_a_process_that_another_one_traces_is_refused(
+    cpython: harness.Interpreter, tmp_path: Path, tracer: str
+) -> None:
+    if shutil.which(tracer) is None:
+        pytest.skip(f"there is no {tracer}")
+    options = ["-qq", "-o", "/dev/null"] if tracer == "strace" else ["-q", "-nx"]
+    with running(cpython, "print(input())", tmp_path) as one:
+        words = [tracer, *options, "-p", str(one.number)]
+        with subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as tracing:
+            status = Path(f"/proc/{one.number}/status")
+            while f"TracerPid:\t{tracing.pid}\n" not in status.read_text():
+                if tracing.poll() is not None:
+                    pytest.skip(f"{tracer} may not trace here")
+                time.sleep(0.02)
+            said = _refused(one)
+            assert f"is traced already, by {tracer} (process {tracing.pid}): end that first" in said
+            tracing.kill()
+        # A thread that was stopped by its tracer goes on once that has ended.
+        assert "see it with" in _attach(one, [], "--timeout", "5min").ok().err
+        assert one.end("line\n").ok().out == "line\n"
+
+
+@pytest.mark.launcher
+def test_a_shadow_stack_is_refused(cpython: harness.Interpreter, tmp_path: Path) -> None:
+    """No processor that runs the tests has one: the kernel's word for it stands in what the command reads."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can put a file in another one's place")
+    hide = 'mount --bind "$0" "$1" && shift && exec "$@"'
+    with running(cpython, "print(input())", tmp_path) as one:
+        real = Path(f"/proc/{one.number}/status")
+        seen = tmp_path / "status"
+        lines = [line for line in real.read_text().splitlines() if not line.startswith("x86_Thread_features")]
+        seen.write_text("\n".join([*lines, "x86_Thread_features:\tshstk wrss ", ""]))
+        before = ["unshare", "--mount", "sh", "-c", hide, str(seen), str(real)]
+        if harness.run([*before, "true"], tmp_path).status != 0:
+            pytest.skip("this machine does not allow to hide a file")
+        said = _refused(one, before)
+        assert "has a shadow stack (CET)" in said and "NTHBYTE=ready" in said
+        assert "see it with" in _attach(one, []).ok().err
+        assert one.end("line\n").ok().out == "line\n"
+
+
+@pytest.mark.launcher
+def test_a_process_under_valgrind_is_refused(cpython: harness.Interpreter, tmp_path: Path) -> None:
+    """Its registers are valgrind's: code that they lead to would run beside it."""
+    if shutil.which("valgrind") is None or cpython.tree is not None:
+        pytest.skip("there is no valgrind, or it runs outside of the interpreter's system")
+    program = tmp_path / "program.py"
+    program.write_text("print('here', flush=True); print(input())")
+    words = ["valgrind", "--tool=none", "-q", cpython.path, "-S", str(program)]
+    with subprocess.Popen(
+        words, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        one = Running(process, tmp_path)
+        assert one.line() == "here"
+        said = _refused(one)
+        assert "runs under valgrind, which executes its code itself: start it with NTHBYTE=ready" in said
         assert one.end("line\n").ok().out == "line\n"

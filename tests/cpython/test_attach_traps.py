@@ -123,3 +123,55 @@ def test_the_main_thread_stays_the_main_thread(cpython: harness.Interpreter, tmp
         one.nthbyte("attach", "-o", "a.nthb", "--for", "0", "--timeout", "5min").ok()
         done = one.end("line\n").ok()
     assert (done.out, done.err) == ("True True\n", "")
+
+
+# A signal comes while nthbyte is imported, and another thread takes it; its handler runs in the main thread.
+HELD_UP = """
+import os, signal, sys, threading
+
+def handle(*_):
+    print("handles", flush=True)
+    sys.stdin.readline()
+
+def other():
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+    threading.Event().wait()
+
+signal.signal(signal.SIGUSR1, handle)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+threading.Thread(target=other, daemon=True).start()
+sent = []
+
+def hook(event, words):
+    if not sent and event == "open" and "/nthbyte/" in str(words[0]):
+        sent.append(os.kill(os.getpid(), signal.SIGUSR1))
+
+sys.addaudithook(hook)
+print("listens", flush=True)
+while goes():
+    str(0.5)
+sys.stdin.readline()
+print(len(sent))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_a_handler_that_holds_up_the_answer_is_said_and_can_be_left(
+    cpython: harness.Interpreter, tmp_path: Path, is_interrupted: bool
+) -> None:
+    with running(cpython, GOES + HELD_UP, tmp_path) as one:
+        assert one.line() == "listens"
+        attached = one.attach("-o", "a.nthb", "--for", "0", "--timeout", "5min")
+        assert one.line() == "handles"
+        assert attached.stderr is not None
+        assert "a signal handler of the program runs in the middle of it" in attached.stderr.readline()
+        if is_interrupted:
+            attached.send_signal(signal.SIGINT)
+            assert attached.communicate()[1] == "" and attached.returncode == 130
+        one.say()
+        if not is_interrupted:
+            assert "see it with" in attached.communicate()[1] and attached.returncode == 0
+        done = one.end("line\nline\n").ok()
+    assert (done.out, done.err) == ("1\n", "")
+    assert harness.summary(tmp_path / "a.nthb")["complete"]

@@ -13,6 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::awaited::Awaited;
 use crate::memory::Memory;
 use crate::memory_files::MemoryFiles;
 use crate::process;
@@ -75,7 +76,7 @@ pub fn run(
         }
         let now = Instant::now();
         if placed.has_begun() {
-            if now >= *begun.get_or_insert(now) + LONGEST_SCRIPT {
+            if begun.get_or_insert_with(Awaited::new).elapsed() >= LONGEST_SCRIPT {
                 return Err(no_end(pid));
             }
         } else if now >= end {

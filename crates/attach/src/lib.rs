@@ -16,6 +16,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod awaited;
 #[cfg(target_arch = "x86_64")]
 mod by_file;
 #[cfg(target_arch = "x86_64")]
@@ -49,6 +50,7 @@ mod target;
 #[path = "no_target.rs"]
 mod target;
 
+pub use awaited::awaited_since;
 pub use process::{is_stopped, own_number, owner, state};
 pub use refusal::Refusal;
 pub use target::{Target, Way};

@@ -102,9 +102,16 @@ pub fn ended_or(pid: u32, refusal: Refusal) -> Refusal {
 
 /// Another process traces it.
 pub fn traced(pid: u32, tracer: u32) -> Refusal {
-    refuse!(
-        "process {pid} is traced already, by process {tracer} (a debugger or strace): end that first"
-    )
+    let name = field(&tracer.to_string(), "Name");
+    let name = name.unwrap_or_else(|| "a debugger or strace".to_owned());
+    refuse!("process {pid} is traced already, by {name} (process {tracer}): end that first")
+}
+
+/// The program that executes its code instead of the processor: its registers are not those of the program.
+fn emulator(pid: u32) -> Option<&'static str> {
+    // `/usr/libexec/valgrind/memcheck-amd64-linux`
+    let executable = fs::read_link(path(pid, "exe")).ok()?;
+    (executable.parent()?.file_name()? == "valgrind").then_some("valgrind")
 }
 
 /// Refuses what can be told to be impossible without touching the process.
@@ -133,6 +140,11 @@ pub fn check(pid: u32) -> Result<(), Refusal> {
     }
     if let Some(tracer) = tracer(pid) {
         return Err(traced(pid, tracer));
+    }
+    if let Some(emulator) = emulator(pid) {
+        return Err(refuse!(
+            "process {pid} runs under {emulator}, which executes its code itself: start it with NTHBYTE=ready"
+        ));
     }
     let features = field(&pid.to_string(), "x86_Thread_features").unwrap_or_default();
     if features.split_whitespace().any(|word| word == "shstk") {

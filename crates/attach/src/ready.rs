@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use libc::{c_int, c_void, sockaddr_un, socklen_t};
 
+use crate::awaited::Awaited;
 use crate::process::{self, gone};
 use crate::refusal::{Refusal, plain, refuse};
 
@@ -151,23 +152,23 @@ fn exchange(pid: u32, text: &str, limit: Duration) -> Result<Option<String>, Ref
         Err(error) => return Err(failed(error)),
     }
     let begin_within = Instant::now() + limit;
-    let mut end = None;
+    let mut begun = None;
     loop {
         match receive(&socket) {
             Ok((_, sender)) if sender != pid => {
                 return Err(refuse!("process {sender} answers in the name of {pid}"));
             }
             Ok((answer, _)) if answer == BEGUN => {
-                end = Some(Instant::now() + LONGEST_WORK);
+                begun = Some(Awaited::new());
             }
             Ok((answer, _)) => return Ok(Some(answer)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if process::has_ended(pid) {
                     return Err(refuse!("process {pid} has ended"));
                 }
-                match end {
+                match &begun {
                     None if Instant::now() >= begin_within => return Err(silent(pid, limit)),
-                    Some(end) if Instant::now() >= end => {
+                    Some(begun) if begun.elapsed() >= LONGEST_WORK => {
                         return Err(refuse!(
                             "process {pid} has begun what was asked, and has not ended it for {} s: see nthbyte check {pid}",
                             LONGEST_WORK.as_secs()

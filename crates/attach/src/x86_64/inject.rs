@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::stub::{self, Block, FRAME, RESULT, SCRIPT, state};
 use super::thread::{Gadgets, Place, Stopped, is_wait};
+use crate::awaited::Awaited;
 use crate::interpreter::Interpreter;
 use crate::memory::{Memory, mappings};
 use crate::process;
@@ -116,7 +117,7 @@ impl<'a> Injection<'a> {
             match self.state()? {
                 state::DONE => break,
                 state::RUNNING
-                    if begun.get_or_insert_with(Instant::now).elapsed() > LONGEST_SCRIPT =>
+                    if begun.get_or_insert_with(Awaited::new).elapsed() > LONGEST_SCRIPT =>
                 {
                     self.pages = None;
                     return Err(no_end(self.pid));

@@ -3,6 +3,7 @@
 mod elsewhere;
 mod family;
 mod given;
+mod patience;
 mod request;
 mod watch;
 
