@@ -226,7 +226,7 @@ def _joining(command: Any, config: Config) -> Any:
     _started += 1
     seed = None if config["seed"] is None else _seed_of_child(config["seed"], _started)
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    arguments = [to_json({**config, "seed": seed, "parent_pid": os.getpid()})]
+    arguments: list[Any] = [to_json({**config, "seed": seed, "parent_pid": os.getpid()})]
     if function == "join_when_forked":
         from nthbyte._session import running_profile
 
