@@ -3,8 +3,8 @@
 mod elsewhere;
 mod family;
 mod given;
-mod patience;
 mod request;
+mod slow_answer;
 mod watch;
 
 use std::path::{Path, PathBuf};

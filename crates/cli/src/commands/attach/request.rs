@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use nthbyte_attach::{Target, Way, ready};
 
-use super::patience;
+use super::slow_answer;
 
 /// The way into a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -112,7 +112,7 @@ finally:
         limit: Duration,
         package: &Path,
     ) -> Result<Vec<String>> {
-        patience::during(pid, || self.ask_by(pid, method, limit, package))
+        slow_answer::during(pid, || self.ask_by(pid, method, limit, package))
     }
 
     fn ask_by(
