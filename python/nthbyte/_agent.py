@@ -142,6 +142,13 @@ def claim_request(path: str, force: bool, kept: Collection[str]) -> str:
     return to_json({"path": as_utf8(path), "force": force, "kept": [as_utf8(one) for one in kept]})
 
 
+def said_request(what: str, details: dict[str, Any]) -> str:
+    """Returns a request of :meth:`Agent.say` for the agent."""
+    # Texts are paths; a list of texts has none.
+    texts = {name: as_utf8(value) if isinstance(value, str) else value for name, value in details.items()}
+    return to_json({what: texts}).encode(errors="replace").decode()
+
+
 def as_utf8(path: str) -> str:
     """Returns a path for the agent. Those of profiles are UTF-8; folders that links lead to need not be."""
     return os.fsencode(path).decode(errors="replace")
@@ -235,6 +242,10 @@ class Agent:
     def free_name(self, path: str) -> str:
         """Returns the name that a claim without ``force`` would take now. It makes no file."""
         return from_utf8(self._native.free_name(as_utf8(path)))
+
+    def say(self, what: str, **details: Any) -> str:
+        """Returns the line at the end, or one of its like: see ``Request`` in crates/session/src/end_line.rs."""
+        return from_utf8(self._native.say(said_request(what, details)))
 
     def label_process(self, **labels: str) -> None:
         """Labels the samples of all threads, whatever their contexts are; without a label, no longer.

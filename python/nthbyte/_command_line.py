@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 _PYTHON = (*(name.encode() for name in INTERPRETERS), b"uv run", b"pipx run")
 HEAD = 2048
 
-# The first bytes of every profile: see docs/format.md.
-_MAGIC = b"\x89nthb\r\n\x1a"
-
 # What the name of a script in Python ends with.
 _SUFFIXES = (".py", ".pyc", ".pyz", ".zip")
 
@@ -166,25 +163,6 @@ def is_python_script(head: bytes) -> bool:
     second = rest.partition(b"\n")[0]
     lines = [first, second] if second.startswith(b"'''exec'") else [first]
     return any(word in line for word in _PYTHON for line in lines)
-
-
-def renamed(wanted: str, path: str, folder: str | None = None) -> str:
-    """Says that a profile has another name than the wanted one, and how to replace the file of that name.
-
-    The names are as from ``folder``, which is the working folder if not given.
-    """
-    old, new = os.path.relpath(wanted, folder), os.path.relpath(path, folder)
-    # No other file is ever replaced.
-    how = " (-f replaces it)" if _is_profile(wanted) else ""
-    return f"{old} exists: the profile is {new}{how}"
-
-
-def _is_profile(path: str) -> bool:
-    try:
-        with open(path, "rb") as file:
-            return file.read(len(_MAGIC)) == _MAGIC
-    except OSError:
-        return False
 
 
 def fail(message: str, status: int) -> NoReturn:

@@ -1,6 +1,6 @@
 """The line that ``nthbyte run`` prints when the program has ended.
 
-A program without Python has the same (``crates/program/src/end_line.rs``): ``tests/end_lines.json`` has texts for both.
+The agent has the texts (``crates/session/src/end_line.rs``): programs without Python print them, too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class EndLine:
         self.path = path
         """The path of the profile."""
         self._pid = os.getpid()
-        self._started = time.time()
+        self._started = time.time_ns()
         self._folder = folder
 
     def __call__(self) -> None:
@@ -58,80 +58,46 @@ class EndLine:
 
     def text(self, result: Result, folder: str | None = None) -> str:
         """Returns the line for a session's result, for somebody in ``folder``; without it, in the folder of before."""
-        path = shortest(result.path, folder or self._folder)
-        parts = ["1 sample" if result.samples == 1 else f"{result.samples:,} samples"]
-        if result.time_samples:
-            parts.append(
-                "1 time sample" if result.time_samples == 1 else f"{result.time_samples:,} time samples"
-            )
+        agent = load()
         recorded: set[str] = set()
         if not result.is_stalled:
-            recorded = set(profiles_of_children(self.path, self._started).values())
-        children = len(recorded)
-        if children:
-            parts.append("1 child process" if children == 1 else f"{children} child processes")
+            # Where it is, nobody looks into the folder: its file system may be dead.
+            recorded.update(agent.say("children", path=self.path, since=self._started).split(","))
+            recorded.discard("")
+        remarks = []
         if others := left_out(recorded):
-            reason = f": a family has {MOST_PROFILES} profiles at most" if children >= MOST_PROFILES else ""
-            parts.append(f"not recorded: {', '.join(others)}{reason}")
-        if not children and (seconds := _cpu_seconds_of_children()) >= WORTH_SAYING:
-            parts.append(
+            is_full = len(recorded) >= MOST_PROFILES
+            reason = f": a family has {MOST_PROFILES} profiles at most" if is_full else ""
+            remarks.append(f"not recorded: {', '.join(others)}{reason}")
+        if not recorded and (seconds := _cpu_seconds_of_children()) >= WORTH_SAYING:
+            remarks.append(
                 f"processes that it started used {seconds:.1f} s of CPU time and are not in the profile"
             )
-        if result.lost:
-            parts.append("1 event lost" if result.lost == 1 else f"{result.lost:,} events lost")
+        notes = list(result.notes)
         if _session.native_problem:
-            parts.append(f"native memory was not recorded: {_session.native_problem}")
-        parts.extend(note.rstrip(".") for note in result.notes)
-        if result.is_stalled or not os.path.isfile(result.path):
-            # Its file system may be dead; or it is such a file as /dev/null.
-            return ", ".join(parts)
-        return f"{', '.join(parts)}; see it with: nthbyte explain {quoted(path)}"
+            notes.insert(0, f"native memory was not recorded: {_session.native_problem}")
+        return agent.say(
+            "line",
+            samples=result.samples,
+            time_samples=result.time_samples,
+            lost=result.lost,
+            notes=notes,
+            is_stalled=result.is_stalled,
+            children=len(recorded),
+            remarks=remarks,
+            path=result.path,
+            folder=folder or self._folder,
+        )
 
 
 def line_at_signal(signal: str, path: str, folder: str) -> str | None:
     """Returns the line for a program that a signal ends; see :meth:`EndLine.at_signal`."""
-    if not os.path.isfile(path):
-        return None
-    return f"nthbyte: ended by {signal}; see it with: nthbyte explain {quoted(shortest(path, folder))}\n"
+    return load().say("at_signal", signal=signal, path=path, folder=folder) or None
 
 
-def profiles_of_children(path: str, since: float) -> dict[str, str]:
-    """Returns the paths of the profiles of processes that this one has started, with the processes' numbers.
-
-    They lie beside the profile ``path`` of this process: ``app.1234.nthb`` beside ``app.nthb``. A process may have
-    several: ``app.1234-2.nthb``. ``since`` is the time of their last change, at the least, in seconds of Unix time.
-    """
-    stem, suffix = os.path.splitext(path)
-    folder, start = os.path.split(stem + ".")
-    found = {}
-    try:
-        for entry in os.scandir(folder):
-            name = entry.name
-            if name.startswith(start) and name.endswith(suffix):
-                process, sign, again = name[len(start) : len(name) - len(suffix)].partition("-")
-                is_member = process.isdecimal() and (again.isdecimal() or not sign)
-                if is_member and entry.stat().st_mtime >= since:
-                    found[entry.path] = process
-    except OSError:
-        # The folder cannot be read any more.
-        pass
-    return found
-
-
-def shortest(path: str, folder: str) -> str:
-    """Returns the path, or the one from ``folder``, whichever is shorter."""
-    relative = os.path.relpath(path, folder)
-    return relative if len(relative) < len(path) else path
-
-
-def quoted(path: str) -> str:
-    """Returns a path as a shell takes it, and the command as no option."""
-    if path.startswith("-"):
-        path = f"./{path}"
-    # `shlex` would import `re`.
-    if all(sign.isalnum() or sign in "-_./=:+,@%" for sign in path):
-        return path
-    return "'" + path.replace("'", "'\\''") + "'"
+def renamed(wanted: str, path: str, folder: str) -> str:
+    """Says that a profile has another name than the wanted one, and how to replace the file of that name."""
+    return load().say("renamed", wanted=wanted, path=path, folder=folder)
 
 
 def _cpu_seconds_of_children() -> float:

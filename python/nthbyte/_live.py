@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 
 from nthbyte._agent import COMMAND
 from nthbyte._command_line import fail, read
-from nthbyte._end_line import quoted
 
 
 def main(words: list[str]) -> int:
@@ -22,6 +22,9 @@ def main(words: list[str]) -> int:
     if not sys.stdout.isatty():
         fail("live needs a terminal; nthbyte run records without one", 1)
     path = options["output"] or program.default_output
+    if path.startswith("-"):
+        # No command takes it for an option then.
+        path = os.path.join(os.curdir, path)
     if os.path.exists(path) and not options["force"]:
         fail(f"{path} exists: name another profile with -o, or replace it with -f", 1)
     if options["output"] is None:
@@ -45,11 +48,11 @@ def main(words: list[str]) -> int:
         child.wait()
     said = ""
     if os.path.getsize(output):
-        said = f"; what the program has printed is in {quoted(output)}"
+        said = f"; what the program has printed is in {shlex.quote(output)}"
     else:
         os.unlink(output)
     if os.path.exists(path):
-        print(f"nthbyte: see it with: nthbyte explain {quoted(path)}{said}", file=sys.stderr)
+        print(f"nthbyte: see it with: nthbyte explain {shlex.quote(path)}{said}", file=sys.stderr)
     elif said:
         print(f"nthbyte: there is no profile{said}", file=sys.stderr)
     return status

@@ -27,6 +27,7 @@ from nthbyte._agent import (
     process_labels,
     read_mark,
     read_result,
+    said_request,
     to_json,
     why_no_native,
     with_utf8_paths,
@@ -154,6 +155,10 @@ class PyPyAgent(Agent):
     def free_name(self, path: str) -> str:
         """See :meth:`Agent.free_name`."""
         return from_utf8(self._library.free_name(as_utf8(path)))
+
+    def say(self, what: str, **details: Any) -> str:
+        """See :meth:`Agent.say`."""
+        return from_utf8(self._library.say(said_request(what, details)))
 
     def label_process(self, **labels: str) -> None:
         """See :meth:`Agent.label_process`."""
@@ -420,7 +425,8 @@ class _Library:
         self._mark = function("mark", self._int, self._text, size)
         self.flush = function("flush", self._int)
         self._stop = function("stop", self._text)
-        self._release_outcome = function("release_outcome", void, self._text)
+        self._say = function("say", self._text, self._text)
+        self._release_text = function("release_text", void, self._text)
         self.reopen_vmprof = function("reopen_vmprof", self._int)
         self.attach_vmprof = function("attach_vmprof", void)
         self.owns_vmprof = function("owns_vmprof", self._int)
@@ -544,12 +550,18 @@ class _Library:
     def stop(self) -> str | None:
         """Stops the session and returns its result as text; None if no session is running."""
         outcome = self._stop()
-        if not outcome:
-            return None
+        return self._taken(outcome) if outcome else None
+
+    def say(self, request: str) -> str:
+        """Returns the line at the end, or one of its like."""
+        return self._taken(self._say(self.c_string(request)))
+
+    def _taken(self, text: Any) -> str:
+        """Returns a text of the library, which frees it."""
         try:
-            return self._string(outcome)
+            return self._string(text)
         finally:
-            self._release_outcome(outcome)
+            self._release_text(text)
 
     def name_thread(self, number: int, name: str) -> None:
         """Names a thread."""

@@ -14,7 +14,7 @@ import os
 import sys
 
 from nthbyte._agent import Error, load, restart_tracemalloc, stop_tracemalloc
-from nthbyte._end_line import EndLine, say
+from nthbyte._end_line import EndLine, renamed, say
 from nthbyte._session import begin, configure, discard, exiting, export, leave_children_alone
 
 TYPE_CHECKING = False
@@ -106,8 +106,6 @@ def record(
 
 def _begin(config: Config, force: bool, is_quiet: bool, with_children: bool) -> None:
     """Starts a session that lasts until the program ends."""
-    from nthbyte._command_line import renamed
-
     line = None if is_quiet else EndLine(config["output"], os.getcwd())
     at_signal = line.at_signal if line is not None else None
     path = begin(config, force=force, at_exit=line, at_signal=at_signal, exports=with_children)
@@ -115,7 +113,7 @@ def _begin(config: Config, force: bool, is_quiet: bool, with_children: bool) -> 
     if line is not None:
         line.path = path
     if path != config["output"]:
-        say(renamed(config["output"], path))
+        say(renamed(config["output"], path, os.getcwd()))
     _drop_modules()
 
 

@@ -16,8 +16,7 @@ import time
 
 from nthbyte._agent import Error, load
 from nthbyte._children import child_path
-from nthbyte._command_line import renamed
-from nthbyte._end_line import EndLine, profiles_of_children, quoted, say, shortest
+from nthbyte._end_line import EndLine, renamed, say
 from nthbyte._session import begin, exiting, is_running
 
 TYPE_CHECKING = False
@@ -58,7 +57,7 @@ class Schedule:
         self._signal = signal
         self._pid = os.getpid()
         self._folder = os.getcwd()
-        self._started = time.time()
+        self._started = time.time_ns()
         self._has_begun = False
         self._alarm: _Alarm | None = None
         # Held while an alarm begins or ends a recording.
@@ -145,7 +144,8 @@ class Schedule:
     def _named(self, wanted: str, path: str) -> str:
         """Says which name a profile has."""
         if self._has_begun:
-            return f"the next recording is {shortest(path, self._folder)}"
+            shown = load().say("short_path", path=path, folder=self._folder)
+            return f"the next recording is {shown}"
         return renamed(wanted, path, self._folder)
 
     def _begin_in_time(self) -> None:
@@ -215,13 +215,7 @@ class Schedule:
                 f"the program handles the signal {_name(self._signal)} itself, so no recording began: "
                 "take another one, such as --signal RTMIN"
             )
-        children = profiles_of_children(self._first, self._started)
-        if not children:
-            return "the program ended before a recording began, so there is no profile"
-        number = len(set(children.values()))
-        found = "a child process has one" if number == 1 else f"{number} child processes have one"
-        names = " ".join(quoted(shortest(path, self._folder)) for path in sorted(children))
-        return f"this process has no profile, but {found}; see it with: nthbyte explain {names}"
+        return load().say("without_profile", path=self._first, since=self._started, folder=self._folder)
 
 
 def _name(signal: int) -> str:

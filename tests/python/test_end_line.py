@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import _signal
-import json
 import shlex
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nthbyte import _end_line, _ready
 from nthbyte._agent import Result
-from nthbyte._end_line import EndLine, quoted, say, shortest
-
-# The texts that the agent of programs without Python gives, too.
-TEXTS = json.loads((Path(__file__).parents[1] / "end_lines.json").read_text())
+from nthbyte._end_line import EndLine, say
 
 
 def line(path: Path, samples: int, time_samples: int = 0) -> str:
@@ -34,36 +29,35 @@ def test_the_command_can_be_copied(name: str, tmp_path: Path, monkeypatch: pytes
     assert (tmp_path / path).samefile(tmp_path / name)
 
 
-@pytest.mark.parametrize(("path", "folder", "shown"), TEXTS["shown"])
-def test_the_shorter_path_is_shown(path: str, folder: str, shown: str) -> None:
-    assert shortest(path, folder) == shown
+def test_what_is_not_recorded_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(_end_line, "left_out", lambda recorded: asked.append(recorded) or ["pypy3"])
+    monkeypatch.setattr(_end_line, "_cpu_seconds_of_children", lambda: 0.25)
+    monkeypatch.setattr(_end_line._session, "native_problem", "no libc")
+    line = EndLine(str(tmp_path / "a.nthb"), str(tmp_path))
+    # The times of files are those of the last tick.
+    line._started -= 10**9
+    result = Result(line.path, 2, 0, 1, None, ("The disk is full.",))
+    rest = "1 event lost, native memory was not recorded: no libc, The disk is full"
+    used = "processes that it started used 0.2 s of CPU time and are not in the profile"
+    assert line.text(result) == f"2 samples, not recorded: pypy3, {used}, {rest}"
+    for name in ("a.nthb", "a.12.nthb", "a.12-2.nthb", "a.7.nthb"):
+        (tmp_path / name).touch()
+    said = f"2 samples, 2 child processes, not recorded: pypy3, {rest}"
+    assert line.text(result) == f"{said}; see it with: nthbyte explain a.nthb"
+    result.is_stalled = True
+    assert line.text(result) == f"2 samples, not recorded: pypy3, {used}, {rest}"
+    assert asked == [set(), {"12", "7"}, set()]
 
 
-@pytest.mark.parametrize(("path", "text"), TEXTS["quoted"])
-def test_a_path_is_quoted(path: str, text: str) -> None:
-    assert quoted(path) == text
-    assert shlex.split(text) == [f"./{path}" if path.startswith("-") else path]
-
-
-@pytest.mark.parametrize("of", TEXTS["lines"], ids=lambda of: of["said"])
-def test_what_was_recorded_is_said(
-    of: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_that_are_not_utf_8_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Not what the tests before this one have started.
     monkeypatch.setattr(_end_line, "left_out", lambda recorded: [])
     monkeypatch.setattr(_end_line, "_cpu_seconds_of_children", lambda: 0.0)
     monkeypatch.setattr(_end_line._session, "native_problem", None)
-    path = tmp_path / "a.nthb"
-    line = EndLine(str(path), str(tmp_path))
-    # The times of files are those of the last tick.
-    line._started -= 1
-    for name in ["a.nthb", *(f"a.{number}.nthb" for number in range(of.get("children", 0)))]:
-        (tmp_path / name).touch()
-    stalled = of.get("stalled", False)
-    notes = tuple(of.get("notes", ()))
-    result = Result(str(path), of["samples"], of.get("time", 0), of.get("lost", 0), None, notes, stalled)
-    said = of["said"] if stalled else f"{of['said']}; see it with: nthbyte explain a.nthb"
-    assert line.text(result) == said
+    line = EndLine(str(tmp_path / "a.nthb"), f"{tmp_path}\udcff")
+    result = Result(line.path, 2, 0, 0, None, ("a\udcff b", '\u00e4"\\'))
+    assert line.text(result) == '2 samples, a? b, \u00e4"\\'
 
 
 @pytest.mark.parametrize("call", [lambda: say(""), lambda: _ready._on_signal(0, None)], ids=["say", "ready"])

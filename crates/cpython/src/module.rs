@@ -55,6 +55,7 @@ extern "C" fn PyInit__native() -> *mut PyObject {
         method(c"claim", claim, METH_O),
         method(c"settle", settle, METH_O),
         method(c"free_name", free_name, METH_O),
+        method(c"say", say, METH_O),
         method(c"compile", compile, METH_VARARGS),
         method(c"execute", execute, METH_VARARGS),
         method(c"start", start, METH_O),
@@ -161,6 +162,15 @@ unsafe extern "C" fn free_name(_module: *mut PyObject, path: *mut PyObject) -> *
         let path = unsafe { gil.object(path) }.and_then(|path| path.text())?;
         let free = nthbyte_profile::claim::free_name(Path::new(&path));
         Some(free.to_string_lossy().into_owned())
+    })
+}
+
+/// `say(request: str) -> str`: the line at the end, and its like: see [`nthbyte_session::end_line::answer`].
+unsafe extern "C" fn say(_module: *mut PyObject, request: *mut PyObject) -> *mut PyObject {
+    answer(Some("nthbyte failed; please report it"), |gil| {
+        // SAFETY: CPython calls this with a live object.
+        let request = unsafe { gil.object(request) }.and_then(|request| request.text())?;
+        Some(nthbyte_session::end_line::answer(&request))
     })
 }
 

@@ -29,7 +29,7 @@
 //! settings  the session's settings, taken out of the environment
 //! agent     the session, by the library for native memory
 //! objects   samples of a translated RPython program's objects, in its nursery
-//! end_line  the line on stderr when the program has ended
+//! end_line  prints the line on stderr when the program has ended
 //! ```
 
 #![cfg_attr(test, allow(dead_code))]

@@ -75,12 +75,14 @@
 //! fork         how a session handles forks                      fork_state      their one word
 //! termination  completes the profile at SIGTERM, and before other ends
 //! last_line    what is printed then                             missing         what is in no profile
+//! end_line     the texts about a recording, for launchers in every language
 //! snapshots    who holds what: a child process, and what it leaves
 //! config, outcome, clock
 //! ```
 
 pub mod composition;
 pub mod config;
+pub mod end_line;
 pub mod native;
 pub mod pace;
 pub mod snapshots;

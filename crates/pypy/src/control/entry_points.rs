@@ -6,10 +6,10 @@
 //! 2. in the first session of a process: `report_totals`, `set_types`, `set_probe_instances`, `report_totals`;
 //! 3. `start`; and in the first session `report_totals` once more;
 //! 4. in the child of a fork: `reopen_vmprof`, `_vmprof.enable` with the same descriptor, `attach_vmprof`;
-//! 5. `name_thread` for each thread, `stop` and `release_outcome`;
+//! 5. `name_thread` for each thread, `stop` and `release_text`;
 //! 6. `_vmprof.disable` if `owns_vmprof` says so, and `release_vmprof`.
 //!
-//! In a session through `gc.hooks`: `start`, `minors_per_sample`, `report_minors` after each collection, `stop`, `release_outcome`.
+//! In a session through `gc.hooks`: `start`, `minors_per_sample`, `report_minors` after each collection, `stop`, `release_text`.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io::BufReader;
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn nthbyte_pypy_start(
     }
 }
 
-/// Stops the session. Returns the text of an [`SessionOutcome`](nthbyte_session::SessionOutcome), for [`nthbyte_pypy_release_outcome`]; or
+/// Stops the session. Returns the text of an [`SessionOutcome`](nthbyte_session::SessionOutcome), for [`nthbyte_pypy_release_text`]; or
 /// null if no session was on. A buffer of Python's own would be native memory of the session.
 #[unsafe(no_mangle)]
 pub extern "C" fn nthbyte_pypy_stop() -> *mut c_char {
@@ -288,6 +288,19 @@ pub extern "C" fn nthbyte_pypy_stop() -> *mut c_char {
             .unwrap_or_default()
             .into_raw()
     })
+}
+
+/// The line at the end, and its like: see [`nthbyte_session::end_line::answer`]. The text is for [`nthbyte_pypy_release_text`].
+///
+/// # Safety
+/// `request` ends with a zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nthbyte_pypy_say(request: *const c_char) -> *mut c_char {
+    // SAFETY: the caller's promise.
+    let request = unsafe { CStr::from_ptr(request) }.to_string_lossy();
+    CString::new(nthbyte_session::end_line::answer(&request))
+        .unwrap_or_default()
+        .into_raw()
 }
 
 /// Writes what the session has recorded so far into `answer`, a [`Mark`](nthbyte_session::Mark) as text. Returns 1, or 0 if no
@@ -323,14 +336,14 @@ pub extern "C" fn nthbyte_pypy_clock_start() -> u64 {
     nthbyte_session::clock_start().unwrap_or(0)
 }
 
-/// Frees what [`nthbyte_pypy_stop`] has returned.
+/// Frees what [`nthbyte_pypy_stop`] or [`nthbyte_pypy_say`] has returned.
 ///
 /// # Safety
-/// `outcome` came from it and is not used any more.
+/// `text` came from one of them and is not used any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nthbyte_pypy_release_outcome(outcome: *mut c_char) {
+pub unsafe extern "C" fn nthbyte_pypy_release_text(text: *mut c_char) {
     // SAFETY: the caller's promise.
-    drop(unsafe { CString::from_raw(outcome) });
+    drop(unsafe { CString::from_raw(text) });
 }
 
 /// Prepares `_vmprof` to be disabled and enabled again in the child of a fork, where it has closed its file.
