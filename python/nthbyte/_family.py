@@ -78,6 +78,8 @@ def _follow_shells() -> None:
         """Execute the command in a subshell."""
         text = _text()
         if text is not None and not _is_exported and isinstance(command, (str, bytes)):
+            # The agent's rule (crates/profile/src/shown.rs), for a word that is always quoted. The agent is not asked:
+            # a forked child may call this.
             quoted = text.replace("'", "'\\''")
             set_first = f"{VARIABLE}='{quoted}'; export {VARIABLE}; "
             command = os.fsencode(set_first) + os.fsencode(command)

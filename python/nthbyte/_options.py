@@ -35,6 +35,8 @@ _UNITS_OF_TIME = (("ms", 0.001), ("us", 1e-6), ("s", 1.0), ("min", 60.0), ("m", 
 def parse_seconds(text: str) -> float:
     """Returns a duration in seconds: ``60s``, ``1.5min``, ``500ms``, ``2h``; a number alone is in seconds.
 
+    The command has the same rule in Rust, for the reason and with the table of texts of ``_size.py``.
+
     Raises ValueError, with one line for the user, if ``text`` is not a duration of up to a year.
     """
     number, factor = text.strip(), 1.0

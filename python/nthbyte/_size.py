@@ -1,4 +1,9 @@
-"""Reads and prints sizes: ``512KiB``, ``512K``, ``0.5MiB``, ``524288``."""
+"""Reads and prints sizes: ``512KiB``, ``512K``, ``0.5MiB``, ``524288``.
+
+The command has the same rule in Rust (``crates/sampling/src/size.rs``). Here is no Rust at hand: what agent is loaded
+depends on the options, and ``tune`` and the plugin for pytest read sizes where there is none. The tests of both read
+``tests/amounts.json``.
+"""
 
 from __future__ import annotations
 

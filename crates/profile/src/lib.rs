@@ -37,6 +37,7 @@ mod reader;
 mod samples;
 pub mod segment;
 mod select;
+pub mod shown;
 mod sources;
 #[cfg(any(test, feature = "synthetic"))]
 pub mod synthetic;

@@ -3,6 +3,8 @@
 //! Names come from the profiled program and may contain any character. They must not move the
 //! cursor, change colours, change the direction of the text or break a table.
 
+use nthbyte_profile::shown;
+pub use nthbyte_profile::shown::grouped;
 use unicode_width::UnicodeWidthChar;
 
 /// The least width of a table. A narrower one would cut digits, and show wrong figures.
@@ -135,20 +137,6 @@ pub fn count(value: f64) -> String {
         letter += 1;
     }
     format!("{}{}", digits(value, letter == 0), LETTERS[letter])
-}
-
-/// A whole number with its digits in groups of three.
-#[must_use]
-pub fn grouped(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// A number of things: `1 collection`, `1,234 collections`.
@@ -319,18 +307,7 @@ pub fn pad(text: &str, columns: usize, cut: Cut) -> String {
 /// A word as a shell takes it.
 #[must_use]
 pub fn quoted(word: &str) -> String {
-    let plain =
-        |character: char| character.is_ascii_alphanumeric() || "-_./=:+,@%".contains(character);
-    let clean = clean(word);
-    if !clean.is_empty()
-        && clean
-            .chars()
-            .all(|character| plain(character) || (!character.is_ascii() && clean == word))
-    {
-        clean
-    } else {
-        format!("'{}'", clean.replace('\'', "'\\''"))
-    }
+    shown::quoted(&clean(word))
 }
 
 #[cfg(test)]
@@ -366,8 +343,6 @@ mod tests {
         assert_eq!(percent(1e12), "1.00e14 %");
         assert_eq!(whole_size(65_536), "64KiB");
         assert_eq!(whole_size(512), "512");
-        assert_eq!(grouped(1_234_567), "1,234,567");
-        assert_eq!(grouped(12), "12");
         assert_eq!(percent(0.0034), "0.3 %");
         assert_eq!(percent(0.0004), "<0.1 %");
         assert_eq!(percent(0.0), "0 %");

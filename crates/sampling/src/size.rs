@@ -1,7 +1,7 @@
 //! Sizes as users write them.
 
 /// The bytes of a size in binary units: `512KiB`, `512k`, `0.5 MiB`, `524288`. `None` if the text is no size, or not one of
-/// whole bytes. `tests/amounts.json` has texts for all who read sizes.
+/// whole bytes. `python/nthbyte/_size.py` says why Python has the same rule; `tests/amounts.json` has texts for both.
 ///
 /// ```
 /// assert_eq!(nthbyte_sampling::parse_size("0.5MiB"), Some(524_288));
