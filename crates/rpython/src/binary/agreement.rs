@@ -13,8 +13,9 @@ pub const FEWEST_SITES: u32 = 500;
 /// The best candidate must have this many times the slow paths of the second-best one (measured: 27 to 35 times in all of
 /// the code).
 pub const LEAD: u32 = 5;
+
 /// What a search finds by the sites of allocations: the rest of the collector follows from it.
-pub struct Found {
+pub struct AllocationSites {
     pub gc: usize,
     pub reserve: usize,
     pub nursery_free: usize,
@@ -23,7 +24,7 @@ pub struct Found {
     pub runner_up: u32,
 }
 
-impl Found {
+impl AllocationSites {
     /// `slow_path`: the function at `reserve`.
     pub fn collector(
         self,
@@ -61,8 +62,51 @@ impl Found {
     }
 }
 
+/// The candidate that the slow paths agree on.
+pub struct Agreed<Candidate> {
+    pub on: Candidate,
+    /// Where its slow paths are.
+    pub at: Vec<usize>,
+    /// Their number, and that of the second-best candidate.
+    pub sites: u32,
+    pub runner_up: u32,
+}
+
+/// Counts slow paths, each with what it is for, until enough of them agree.
+///
+/// # Errors
+/// One clause, if they do not agree.
+pub fn agreed<Candidate: Copy + Ord + std::hash::Hash>(
+    slow_paths: impl Iterator<Item = (usize, Candidate)>,
+) -> Result<Agreed<Candidate>, String> {
+    let mut seen = Vec::new();
+    let mut votes = KeyMap::<Candidate, u32>::default();
+    for (at, candidate) in slow_paths {
+        let count = votes.entry(candidate).or_default();
+        *count += 1;
+        let enough = count.is_multiple_of(FEWEST_SITES);
+        seen.push((at, candidate));
+        if enough && ranking(&votes).is_some_and(|(_, count, other)| leads(count, other)) {
+            break;
+        }
+    }
+    let (on, sites, runner_up) = ranking(&votes).ok_or("no allocation site was found")?;
+    if sites < FEWEST_SITES || !leads(sites, runner_up) {
+        return Err(format!(
+            "the allocation sites do not agree on one collector ({sites} against {runner_up})"
+        ));
+    }
+    seen.retain(|&(_, candidate)| candidate == on);
+    Ok(Agreed {
+        on,
+        at: seen.into_iter().map(|(at, _)| at).collect(),
+        sites,
+        runner_up,
+    })
+}
+
 /// The candidate with the most votes, its votes, and the votes of the second-best one.
-pub fn ranking<Candidate: Copy + Ord + std::hash::Hash>(
+fn ranking<Candidate: Copy + Ord + std::hash::Hash>(
     votes: &KeyMap<Candidate, u32>,
 ) -> Option<(Candidate, u32, u32)> {
     let (&winner, &count) = votes.iter().max_by_key(|&(&pair, &count)| (count, pair))?;

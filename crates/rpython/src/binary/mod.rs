@@ -8,20 +8,22 @@
 //! function       what is known of a function by its instructions
 //! function_table where functions begin
 //! agreement      what a search does alike on every processor
+//! debug_sections finds what begins and ends a section of RPython's log
+//! patching       functions and calls that lead to hooks for a while
+//! entry          code that passes small requests of memory on at once
 //! instruction_cache code that was written, for what executes it
 //! code_pages     code that is changed without ever being writable and executable at once
 //! x86_64/        what depends on the processor:
 //!   search           finds the collector in the code
 //!   few_sites        finds it where the code has few allocations
 //!   nursery_setters  finds what sets the nursery besides a collection
-//!   control_flow     follows a function's branches
-//!   debug_sections   finds what begins and ends a section of RPython's log
-//!   patching         jumps into hooks, and calls of them
+//!   control_flow     what a function's instructions do, and where they lead
+//!   debug_sections   calls with a constant
+//!   patching         jumps, and instructions that are moved
 //!   collector_memory tells the collector's own calls of malloc
 //!   ignored_signals finds the count of those who want no signals of _vmprof
-//!   entry            code that passes small requests of memory on at once
+//!   entry            the code of `entry`
 //!   thread_pointer   the identity of the calling thread
-//!   cache            prefetching
 //! aarch64/       the same, but for programs of few allocations
 //! unsupported    the same for a processor without a folder: nothing is found
 //! ```
@@ -34,6 +36,8 @@
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod agreement;
 mod code_pages;
+mod debug_sections;
+pub mod entry;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod function;
 mod function_table;
@@ -42,6 +46,7 @@ mod incminimark;
 mod instruction_cache;
 mod library;
 mod memory_map;
+mod patching;
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -59,19 +64,18 @@ use x86_64 as architecture;
 
 use std::sync::OnceLock;
 
-pub use architecture::cache::prefetch;
 pub use architecture::collector_memory::{WORDS, is_collectors};
-pub use architecture::debug_sections::{DebugSections, debug_sections};
-pub use architecture::entry;
 pub use architecture::ignored_signals::count_of_ignoring;
 pub use architecture::nursery_setters::nursery_setters;
-pub use architecture::patching::{CallSite, Detour};
+pub use architecture::prefetch;
 pub use architecture::thread_pointer::thread_pointer;
+pub use debug_sections::{DebugSections, debug_sections};
 pub use function_table::FunctionTable;
 pub use imports::Redirect;
 pub use incminimark::{Collector, LARGE_OBJECT, MAJOR_STATES};
 pub use library::MappedLibrary;
 pub use memory_map::MemoryMap;
+pub use patching::{CallSite, Detour};
 
 /// Whether the collector can be hooked on this processor at all.
 pub const CAN_HOOK: bool = architecture::CAN_HOOK;

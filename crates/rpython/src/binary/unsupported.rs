@@ -8,6 +8,9 @@ pub const IN_PROGRAMS: bool = false;
 /// No relocation is known.
 pub const IMPORT_RELOCATIONS: [u32; 0] = [];
 
+/// Does nothing on this processor.
+pub const fn prefetch<T>(_: *const T) {}
+
 pub mod search {
     //! No collector is found.
 
@@ -27,27 +30,17 @@ pub mod search {
 pub mod debug_sections {
     //! Nothing is read from code on this processor.
 
-    use crate::binary::function_table::FunctionTable;
-    use crate::binary::incminimark::Collector;
+    use std::ops::Range;
 
-    /// See the `x86_64` folder.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct DebugSections {
-        /// See the `x86_64` folder.
-        pub start: usize,
-        /// See the `x86_64` folder.
-        pub stop: usize,
-    }
-
-    /// They are not known.
+    /// None are known.
     #[must_use]
-    pub const fn debug_sections(
+    pub fn calls_with(
         _: &[u8],
         _: usize,
-        _: &Collector,
-        _: &FunctionTable,
-    ) -> Option<DebugSections> {
-        None
+        _: Range<usize>,
+        _: impl FnMut(usize) -> bool,
+    ) -> Vec<usize> {
+        Vec::new()
     }
 }
 
@@ -96,117 +89,58 @@ pub mod collector_memory {
 pub mod patching {
     //! No code is changed.
 
-    use crate::binary::imports::Redirect;
-    use crate::binary::memory_map::MemoryMap;
+    /// See the `x86_64` folder.
+    pub const JUMP: usize = 0;
+    /// See the `x86_64` folder.
+    pub const REACH: usize = 0;
+    /// See the `x86_64` folder.
+    pub const FILLER: u8 = 0;
 
-    /// A detour cannot exist on this processor.
-    #[derive(Clone, Copy, Debug)]
-    pub enum Detour {}
+    /// The first instructions of a function are not known on this processor.
+    pub enum First {}
 
-    impl Detour {
-        /// There is no detour for this processor.
+    impl First {
+        /// No function is hooked.
         ///
         /// # Errors
         /// Always.
-        pub fn prepare(
-            _: &[u8],
-            _: usize,
-            _: usize,
-            _: usize,
-            _: &MemoryMap,
-        ) -> Result<Self, String> {
+        pub fn read(_: &[u8], _: usize, _: usize) -> Result<Self, String> {
             Err("code is not changed on this processor".to_owned())
         }
 
         /// See the `x86_64` folder.
-        #[must_use]
-        pub const fn original(&self) -> usize {
+        pub const fn length(&self) -> usize {
             match *self {}
         }
 
         /// See the `x86_64` folder.
         ///
-        /// # Safety
-        /// There is no value to call it with.
-        ///
         /// # Errors
         /// None.
-        pub unsafe fn place(&self) -> Result<(), String> {
-            match *self {}
-        }
-
-        /// See the `x86_64` folder.
-        ///
-        /// # Safety
-        /// There is no value to call it with.
-        ///
-        /// # Errors
-        /// None.
-        pub unsafe fn remove(&self) -> Result<(), String> {
+        pub const fn moved_to(&self, _: usize) -> Result<Vec<u8>, String> {
             match *self {}
         }
     }
 
-    /// A call site cannot exist on this processor.
-    #[derive(Clone, Copy, Debug)]
-    pub enum CallSite {}
-
-    impl CallSite {
-        /// There is no call site for this processor.
-        #[must_use]
-        pub fn prepare(
-            _: &[u8],
-            _: usize,
-            _: usize,
-            _: &[Redirect],
-            _: &MemoryMap,
-        ) -> Option<Self> {
-            None
-        }
-
-        /// See the `x86_64` folder.
-        ///
-        /// # Safety
-        /// There is no value to call it with.
-        ///
-        /// # Errors
-        /// None.
-        pub unsafe fn place(&self) -> Result<(), String> {
-            match *self {}
-        }
-
-        /// See the `x86_64` folder.
-        ///
-        /// # Safety
-        /// There is no value to call it with.
-        ///
-        /// # Errors
-        /// None.
-        pub unsafe fn remove(&self) -> Result<(), String> {
-            match *self {}
-        }
-    }
-}
-
-pub mod entry {
-    //! Imports are not redirected: these functions are never called.
-
-    use std::ffi::c_void;
-
-    /// Called instead of `malloc(size)`; the second argument is the return address of the call.
-    pub type MallocHook = unsafe extern "C" fn(usize, usize) -> *mut c_void;
-    /// Called instead of `calloc(count, size)`; the third argument is the return address of the
-    /// call.
-    pub type CallocHook = unsafe extern "C" fn(usize, usize, usize) -> *mut c_void;
-
-    /// `malloc` itself.
-    pub fn malloc(_: MallocHook) -> usize {
-        libc::malloc as *const () as usize
+    /// No call is known.
+    pub const fn called_slot(_: &[u8], _: usize, _: usize) -> Option<usize> {
+        None
     }
 
-    /// `calloc` itself.
-    pub fn calloc(_: CallocHook) -> usize {
-        libc::calloc as *const () as usize
+    /// Does nothing.
+    ///
+    /// # Safety
+    /// None is needed.
+    pub const unsafe fn write_stub(_: usize, _: usize) {}
+
+    /// There is none.
+    pub const fn jump(_: usize, _: usize) -> Option<[u8; JUMP]> {
+        None
+    }
+
+    /// There is none.
+    pub const fn call(_: usize, _: usize) -> Option<[u8; JUMP]> {
+        None
     }
 }
 
@@ -220,13 +154,6 @@ pub mod ignored_signals {
     pub const fn count_of_ignoring(_: &[u8], _: usize, _: &Range<usize>) -> Option<usize> {
         None
     }
-}
-
-pub mod cache {
-    //! No prefetch on this processor.
-
-    /// Does nothing.
-    pub const fn prefetch<T>(_: *const T) {}
 }
 
 pub mod thread_pointer {

@@ -1,48 +1,25 @@
-//! The instructions of a function, found by following its branches.
+//! What the instructions of a function do, and where they lead.
 
 use super::instruction::{Instruction, Registers, Value, word};
-use crate::binary::function::{Function, Set};
-
-/// At most this many instructions of a function are followed.
-const LONGEST_FUNCTION: usize = 30_000;
-/// A jump over more bytes than this leaves the function.
-const FARTHEST_JUMP: usize = 1 << 16;
+use crate::binary::function::{Function, Next};
 
 impl Function {
     /// Follows the function at `start` in `code`, which is mapped at `text`.
     #[must_use]
     pub fn decode(code: &[u8], text: usize, start: usize) -> Self {
-        let mut function = Self::default();
-        let mut seen = Set::default();
-        let mut open = vec![(start, Registers::new())];
-        while let Some((mut at, mut registers)) = open.pop() {
-            while let Some(word) = at.checked_sub(text).and_then(|at| word(code, at)) {
-                if seen.len() >= LONGEST_FUNCTION || !seen.insert(at) {
-                    break;
-                }
-                let instruction = Instruction::decode(word, at);
-                function.note(instruction, &registers);
-                match instruction {
-                    Instruction::Call(callee) if !function.calls.contains(&callee) => {
-                        function.calls.push(callee);
-                    }
-                    Instruction::Branch(target) if target.abs_diff(start) < FARTHEST_JUMP => {
-                        open.push((target, registers.clone()));
-                    }
-                    Instruction::Jump(target) => {
-                        if target.abs_diff(start) < FARTHEST_JUMP {
-                            open.push((target, registers.clone()));
-                        }
-                        break;
-                    }
-                    Instruction::End => break,
-                    _ => {}
-                }
-                registers.step(instruction);
-                at += 4;
-            }
-        }
-        function
+        Self::follow(start, Registers::new(), |function, registers, at| {
+            let instruction = Instruction::decode(word(code, at.checked_sub(text)?)?, at);
+            function.note(instruction, registers);
+            registers.step(instruction);
+            let next = match instruction {
+                Instruction::Call(callee) => Next::Call(callee),
+                Instruction::Branch(target) => Next::Branch(target),
+                Instruction::Jump(target) => Next::Jump(target),
+                Instruction::End => Next::Away,
+                _ => Next::Behind,
+            };
+            Some((4, next))
+        })
     }
 
     fn note(&mut self, instruction: Instruction, registers: &Registers) {

@@ -1,10 +1,9 @@
 //! The code for AArch64. The list of the modules is in [`super`].
 
-pub mod cache;
 pub mod collector_memory;
 mod control_flow;
 pub mod debug_sections;
-pub mod entry;
+mod entry;
 pub mod ignored_signals;
 mod instruction;
 pub mod patching;
@@ -23,3 +22,12 @@ pub const IMPORT_RELOCATIONS: [u32; 2] = [
     object::elf::R_AARCH64_GLOB_DAT,
     object::elf::R_AARCH64_JUMP_SLOT,
 ];
+
+/// Fetches the data at an address into the cache before it is needed. The address may be unmapped.
+#[inline]
+pub fn prefetch<T>(address: *const T) {
+    // SAFETY: a prefetch does not fault, whatever the address.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, readonly, preserves_flags));
+    }
+}

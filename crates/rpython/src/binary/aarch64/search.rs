@@ -28,7 +28,7 @@ use std::ops::Range;
 use nthbyte_session::KeyMap;
 
 use super::instruction::{Instruction, Registers, Value, word};
-use crate::binary::agreement::{FEWEST_SITES, Found, clear_winner, leads, ranking};
+use crate::binary::agreement::{AllocationSites, agreed, clear_winner};
 use crate::binary::function::Function;
 use crate::binary::incminimark::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT};
 
@@ -42,35 +42,17 @@ const AROUND: usize = 150;
 /// # Errors
 /// One clause that names the expectation that failed.
 pub fn search(code: &[u8], text: usize, data: &Range<usize>) -> Result<Collector, String> {
-    let mut sites = Vec::new();
-    let mut votes = KeyMap::<usize, u32>::default();
-    for (at, target) in slow_paths(code, text) {
-        let count = votes.entry(target).or_default();
-        *count += 1;
-        let enough = count.is_multiple_of(FEWEST_SITES);
-        sites.push((at, target));
-        if enough && ranking(&votes).is_some_and(|(_, count, other)| leads(count, other)) {
-            break;
-        }
-    }
-    let Some((reserve, count, runner_up)) = ranking(&votes) else {
-        return Err("no allocation site was found".to_owned());
-    };
-    if count < FEWEST_SITES || !leads(count, runner_up) {
-        return Err(format!(
-            "the allocation sites do not agree on one collector ({count} against {runner_up})"
-        ));
-    }
-    let of_winner = sites.iter().filter(|site| site.1 == reserve);
-    let (gc, nursery_free, nursery_top) = fields(code, text, data, of_winner.map(|site| site.0))?;
+    let agreed = agreed(slow_paths(code, text))?;
+    let reserve = agreed.on;
+    let (gc, nursery_free, nursery_top) = fields(code, text, data, agreed.at.into_iter())?;
     let slow_path = Function::decode(code, text, reserve);
-    let found = Found {
+    let found = AllocationSites {
         gc,
         reserve,
         nursery_free,
         nursery_top,
-        sites: count,
-        runner_up,
+        sites: agreed.sites,
+        runner_up: agreed.runner_up,
     };
     found.collector(code, text, &slow_path)
 }

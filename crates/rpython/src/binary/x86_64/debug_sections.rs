@@ -1,5 +1,4 @@
-//! Finds the functions that begin and end a section of RPython's log: `pypy_debug_start(category, …)` and `pypy_debug_stop(category,
-//! …)`. The collector calls both, with names that are known: the only ones in a minor collection and in a step of a major one.
+//! The calls that begin and end a section of RPython's log ([`debug_sections`](crate::binary::debug_sections())).
 //!
 //! ```text
 //! lea  "gc-minor"(%rip), %rbp
@@ -16,55 +15,15 @@ use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
     Register,
 };
-use nthbyte_host::process::Probe;
 
-use crate::binary::function_table::FunctionTable;
-use crate::binary::incminimark::Collector;
-
-const MINOR: &[u8] = b"gc-minor\0";
-const MAJOR_STEP: &[u8] = b"gc-collect-step\0";
 const REGISTERS: usize = 16;
 /// What a call leaves of no value (System V ABI): rax, rcx, rdx, rsi, rdi, and r8 to r11.
 const NOT_KEPT: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 const RDI: usize = 7;
 
-/// The two functions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DebugSections {
-    /// `pypy_debug_start`.
-    pub start: usize,
-    /// `pypy_debug_stop`.
-    pub stop: usize,
-}
-
-/// Finds both. `None` unless a minor collection and a step of a major one agree. `code` is mapped at `text`.
-#[must_use]
-pub fn debug_sections(
-    code: &[u8],
-    text: usize,
-    collector: &Collector,
-    functions: &FunctionTable,
-) -> Option<DebugSections> {
-    let memory = Probe::new()?;
-    let of = |function: usize, category: &[u8]| {
-        let range = function..functions.end_of(function)?;
-        let is_category = |address: usize| {
-            let mut text = [0; MAJOR_STEP.len()];
-            let text = &mut text[..category.len()];
-            memory.bytes(address, text) == text.len() && text == category
-        };
-        match calls_with(code, text, range, is_category)[..] {
-            [start, stop] => Some(DebugSections { start, stop }),
-            _ => None,
-        }
-    };
-    let minor = of(collector.minor, MINOR)?;
-    (of(collector.major?.step, MAJOR_STEP) == Some(minor)).then_some(minor)
-}
-
 /// The functions that the code in this range calls with such a constant as the first argument, each once, in the order of
 /// addresses. Constants are followed from one instruction to the next one, whatever leads there.
-fn calls_with(
+pub fn calls_with(
     code: &[u8],
     text: usize,
     range: Range<usize>,

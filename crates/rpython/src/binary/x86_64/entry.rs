@@ -1,21 +1,7 @@
-//! The functions that the library's imports of `malloc` and `calloc` refer to while they are redirected.
-//!
-//! Requests that are too small for a large object cost two more instructions. Other requests call a hook, which gets
-//! the return address of the call as an additional argument.
+//! The code of [`entry`](crate::binary::entry): two more instructions for a small request.
 
-use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
+use crate::binary::entry::{CALLOC_HOOK, MALLOC_HOOK};
 use crate::binary::incminimark::LARGE_OBJECT;
-
-/// Called instead of `malloc(size)`; the second argument is the return address of the call.
-pub type MallocHook = unsafe extern "C" fn(usize, usize) -> *mut c_void;
-/// Called instead of `calloc(count, size)`, whose product does not overflow; the third argument is the return
-/// address of the call.
-pub type CallocHook = unsafe extern "C" fn(usize, usize, usize) -> *mut c_void;
-
-static MALLOC_HOOK: AtomicUsize = AtomicUsize::new(0);
-static CALLOC_HOOK: AtomicUsize = AtomicUsize::new(0);
 
 std::arch::global_asm!(
     ".p2align 4",
@@ -45,22 +31,3 @@ std::arch::global_asm!(
     malloc = sym MALLOC_HOOK,
     calloc = sym CALLOC_HOOK,
 );
-
-unsafe extern "C" {
-    fn nthbyte_malloc_entry();
-    fn nthbyte_calloc_entry();
-}
-
-/// The address of a function with the type of `malloc`. It passes requests of [`LARGE_OBJECT`]
-/// bytes or more to the hook.
-pub fn malloc(hook: MallocHook) -> usize {
-    MALLOC_HOOK.store(hook as usize, Ordering::Release);
-    nthbyte_malloc_entry as *const () as usize
-}
-
-/// The address of a function with the type of `calloc`. It passes requests of [`LARGE_OBJECT`]
-/// bytes or more to the hook.
-pub fn calloc(hook: CallocHook) -> usize {
-    CALLOC_HOOK.store(hook as usize, Ordering::Release);
-    nthbyte_calloc_entry as *const () as usize
-}

@@ -23,7 +23,7 @@ use std::ops::Range;
 use nthbyte_session::KeyMap;
 
 use super::search::{CLOSE_BY, displacement, field_access};
-use crate::binary::agreement::{Found, leads};
+use crate::binary::agreement::{AllocationSites, leads};
 use crate::binary::function::Function;
 use crate::binary::incminimark::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT};
 
@@ -65,7 +65,7 @@ pub fn search(code: &[u8], text: usize, data: &Range<usize>) -> Result<Collector
             ));
         }
     };
-    let found = Found {
+    let found = AllocationSites {
         gc,
         reserve,
         nursery_free: free - gc,

@@ -30,7 +30,7 @@ use std::ops::Range;
 
 use nthbyte_session::KeyMap;
 
-use crate::binary::agreement::{FEWEST_SITES, Found, clear_winner, leads, ranking};
+use crate::binary::agreement::{AllocationSites, agreed, clear_winner};
 use crate::binary::function::Function;
 use crate::binary::incminimark::{COLLECTOR_STRUCT, Collector, LARGE_OBJECT};
 
@@ -44,57 +44,28 @@ pub(super) const CLOSE_BY: usize = 24;
 /// # Errors
 /// One clause that names the expectation that failed.
 pub fn search(code: &[u8], text: usize, data: &Range<usize>) -> Result<Collector, String> {
-    let mut sites = Vec::new();
-    let mut votes = Votes::default();
-    for site in slow_paths(code, text, data) {
-        let count = votes.entry((site.gc, site.target)).or_default();
-        *count += 1;
-        let enough = count.is_multiple_of(FEWEST_SITES);
-        sites.push(site);
-        if enough && ranking(&votes).is_some_and(|(_, count, runner_up)| leads(count, runner_up)) {
-            break;
-        }
-    }
-    let Some(((gc, reserve), count, runner_up)) = ranking(&votes) else {
-        return Err("no allocation site was found".to_owned());
-    };
-    if count < FEWEST_SITES || !leads(count, runner_up) {
-        return Err(format!(
-            "the allocation sites do not agree on one collector ({count} against {runner_up})"
-        ));
-    }
-    let of_winner = sites
-        .iter()
-        .filter(|site| (site.gc, site.target) == (gc, reserve));
-    let (nursery_free, nursery_top) = fields(code, text, gc, of_winner.map(|site| site.at))?;
+    let agreed = agreed(slow_paths(code, text, data))?;
+    let (gc, reserve) = agreed.on;
+    let (nursery_free, nursery_top) = fields(code, text, gc, agreed.at.into_iter())?;
     let slow_path = Function::decode(code, text, reserve);
-    let found = Found {
+    let found = AllocationSites {
         gc,
         reserve,
         nursery_free,
         nursery_top,
-        sites: count,
-        runner_up,
+        sites: agreed.sites,
+        runner_up: agreed.runner_up,
     };
     found.collector(code, text, &slow_path)
 }
 
-/// The number of slow paths for each pair of collector and target.
-type Votes = KeyMap<(usize, usize), u32>;
-
-struct SlowPath {
-    /// Index of `lea` in the code.
-    at: usize,
-    gc: usize,
-    target: usize,
-}
-
-/// All places of the form `mov $size,%esi; lea GC(%rip),%rdi; call target`.
+/// All places of the form `mov $size,%esi; lea GC(%rip),%rdi; call target`: the index of `lea` in the code, with the collector and
+/// the target.
 fn slow_paths<'a>(
     code: &'a [u8],
     text: usize,
     data: &'a Range<usize>,
-) -> impl Iterator<Item = SlowPath> + 'a {
+) -> impl Iterator<Item = (usize, (usize, usize))> + 'a {
     memchr::memmem::find_iter(code, &[0x48, 0x8d, 0x3d]).filter_map(move |at| {
         let before = at.checked_sub(5)?;
         let after = code.get(at + 7..at + 12)?;
@@ -107,11 +78,8 @@ fn slow_paths<'a>(
         }
         let gc = (text + at + 7).wrapping_add_signed(displacement(code, at + 3) as isize);
         let target = (text + at + 12).wrapping_add_signed(displacement(code, at + 8) as isize);
-        (data.contains(&gc) && (text..text + code.len()).contains(&target)).then_some(SlowPath {
-            at,
-            gc,
-            target,
-        })
+        let is_known = data.contains(&gc) && (text..text + code.len()).contains(&target);
+        is_known.then_some((at, (gc, target)))
     })
 }
 

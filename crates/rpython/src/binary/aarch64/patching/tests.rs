@@ -1,7 +1,10 @@
 //! Changes of code that is called.
 
 use super::*;
-use crate::binary::code_pages::fresh;
+use crate::binary::code_pages::{fresh, seal};
+use crate::binary::imports::Redirect;
+use crate::binary::memory_map::MemoryMap;
+use crate::binary::patching::{CallSite, Detour};
 use nthbyte_host::memory::page_size;
 
 /// `paciasp; add x0, x0, 1; autiasp; ret`
@@ -117,9 +120,10 @@ fn a_call_of_an_import_is_changed_alone() {
 
 #[test]
 fn distances_are_within_reach() {
-    assert_eq!(to(BRANCH, 0x1000, 0x1004), Some(0x1400_0001));
-    assert_eq!(to(CALL, 0x1000, 0xffc), Some(0x97ff_ffff));
-    assert_eq!(to(BRANCH, 0, 1 << 27), None);
-    assert_eq!(to(BRANCH, 1 << 27, 0), Some(0x1600_0000));
-    assert_eq!(to(BRANCH, 0, 2), None);
+    let word = |bytes: Option<[u8; JUMP]>| bytes.map(u32::from_le_bytes);
+    assert_eq!(word(jump(0x1000, 0x1004)), Some(0x1400_0001));
+    assert_eq!(word(super::call(0x1000, 0xffc)), Some(0x97ff_ffff));
+    assert_eq!(word(jump(0, 1 << 27)), None);
+    assert_eq!(word(jump(1 << 27, 0)), Some(0x1600_0000));
+    assert_eq!(word(jump(0, 2)), None);
 }

@@ -1,6 +1,7 @@
 //! The search in a made library.
 
 use super::*;
+use crate::binary::agreement::FEWEST_SITES;
 
 const TEXT: usize = 0x40_0000;
 const DATA: Range<usize> = 0x80_0000..0x80_4000;

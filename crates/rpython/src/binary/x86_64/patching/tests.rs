@@ -1,6 +1,10 @@
-use super::*;
-
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::*;
+use crate::binary::code_pages::{page_near, seal};
+use crate::binary::imports::Redirect;
+use crate::binary::memory_map::MemoryMap;
+use crate::binary::patching::{CallSite, Detour};
 
 /// For tests that prepare a detour or a call: the lists of these are waited for only for a moment.
 fn one_at_a_time() -> MutexGuard<'static, ()> {

@@ -3,7 +3,7 @@
 use super::super::few_sites;
 use super::super::nursery_setters::nursery_setters;
 use super::*;
-use crate::binary::agreement::{LEAD, major_collection, minor_collection};
+use crate::binary::agreement::{FEWEST_SITES, LEAD, major_collection, minor_collection};
 use crate::binary::function_table::FunctionTable;
 use crate::binary::incminimark::{MAJOR_STATES, Major};
 
@@ -183,14 +183,12 @@ fn a_slow_path_has_its_form_and_its_targets() {
         code.slow_path(size, gc, target);
         change(&mut code.0);
         let paths = slow_paths(&code.0, TEXT, &DATA);
-        paths
-            .map(|path| (path.at, path.gc, path.target))
-            .collect::<Vec<_>>()
+        paths.collect::<Vec<(usize, (usize, usize))>>()
     };
     let end = TEXT + 3 + 17;
     for size in [8, most] {
         let last = DATA.end - 1;
-        assert_eq!(found(size, last, end - 1, &|_| {}), [(8, last, end - 1)]);
+        assert_eq!(found(size, last, end - 1, &|_| {}), [(8, (last, end - 1))]);
     }
     for size in [0, -8, 12, most + 8, i32::MIN] {
         assert_eq!(found(size, GC, TEXT, &|_| {}), []);
