@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use nthbyte_host::process::ProcessIdentity;
 use nthbyte_profile::event::LostKind;
 
-use super::{Profile, a_function, an_allocation, in_child, one_at_a_time, start};
+use super::{Profile, a_function, alone, an_allocation, in_child, one_at_a_time, start};
 use crate::{PerEpoch, Session};
 
 /// Records a sample of this size, with the function of this number.
@@ -32,9 +32,7 @@ fn sizes(path: &Path) -> Vec<u64> {
 
 #[test]
 fn a_child_has_a_profile_of_its_own() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("parent.nthb");
+    let (alone, path) = alone("parent.nthb");
     let session = start(&path, "exponential", 512);
     let mut state = PerEpoch::<u32>::default();
     record(&session, 1);
@@ -51,7 +49,8 @@ fn a_child_has_a_profile_of_its_own() {
         record(&session, 1);
         let outcome = session.finish(None);
         assert_eq!((outcome.samples, outcome.lost), (2, 0));
-        let own = folder
+        let own = alone
+            .folder
             .path()
             .join(format!("parent.{}.nthb", std::process::id()));
         assert_eq!(outcome.path.as_deref(), Some(own.as_path()));
@@ -83,9 +82,7 @@ fn a_child_that_records_nothing_has_no_profile() {
 /// The recording thread does not exist in the child.
 #[test]
 fn another_thread_may_be_recording_at_a_fork() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("parent.nthb");
+    let (_alone, path) = alone("parent.nthb");
     let session = start(&path, "exponential", 512);
     record(&session, 1);
     let (begun, wait) = channel();
@@ -118,9 +115,7 @@ fn another_thread_may_be_recording_at_a_fork() {
 /// A signal handler may fork in the middle of a recording.
 #[test]
 fn a_thread_may_fork_while_it_records() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("parent.nthb");
+    let (alone, path) = alone("parent.nthb");
     let session = start(&path, "exponential", 512);
     let mut recording = session.record(LostKind::Allocations).unwrap();
     let stack = a_function(&mut recording, 1);
@@ -140,7 +135,7 @@ fn a_thread_may_fork_while_it_records() {
     // SAFETY: waits for the child that was just made.
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(status, 0);
-    let own = folder.path().join(format!("parent.{child}.nthb"));
+    let own = alone.folder.path().join(format!("parent.{child}.nthb"));
     assert_eq!(sizes(&own), [2]);
     assert_eq!(session.finish(None).samples, 1);
     assert_eq!(sizes(&path), [1]);
@@ -178,9 +173,7 @@ fn a_child_replaces_no_file() {
 /// Nothing tells the session of such a child (`clone`, `_Fork`).
 #[test]
 fn a_child_that_is_not_known_waits_for_nobody() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("parent.nthb");
+    let (_alone, path) = alone("parent.nthb");
     let session = start(&path, "exponential", 512);
     record(&session, 1);
     // SAFETY: the child ends below; before that, it allocates nothing.

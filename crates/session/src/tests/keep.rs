@@ -9,21 +9,44 @@ use nthbyte_profile::folder::earlier;
 use nthbyte_profile::model::Lifetime;
 use nthbyte_profile::segment::folder_of;
 
-use super::{a_function, an_allocation, one_at_a_time, start_with};
+use super::{Alone, a_function, alone, an_allocation, start_with};
 use crate::Session;
 
-fn start(path: &Path, keep: serde_json::Value) -> Session {
-    start_with(serde_json::json!({
-        "output": path, "period": 1, "distances": "every", "keep": keep,
-        "run": 7, "command": ["app"], "interpreter": "CPython 3.13.0",
-    }))
+/// An hour: longer than a test. Parts have 60 ms.
+const AN_HOUR: u64 = 3_600_000_000_000;
+
+/// A profile in several files.
+struct Divided {
+    path: PathBuf,
+    alone: Alone,
 }
 
-/// All files of the profile, in their order.
-fn files(path: &Path) -> Vec<PathBuf> {
-    let mut all = earlier(path);
-    all.push(path.to_owned());
-    all
+impl Divided {
+    fn new() -> Self {
+        let (alone, path) = alone("app.nthb");
+        Self { path, alone }
+    }
+
+    /// Starts a session whose files are kept so long, in nanoseconds.
+    fn keep(nanos: u64) -> (Self, Session) {
+        let divided = Self::new();
+        let session = divided.start(serde_json::json!({"nanos": nanos, "part_nanos": 60_000_000}));
+        (divided, session)
+    }
+
+    fn start(&self, keep: serde_json::Value) -> Session {
+        start_with(serde_json::json!({
+            "output": self.path, "period": 1, "distances": "every", "keep": keep,
+            "run": 7, "command": ["app"], "interpreter": "CPython 3.13.0",
+        }))
+    }
+
+    /// All files of the profile, in their order.
+    fn files(&self) -> Vec<PathBuf> {
+        let mut all = earlier(&self.path);
+        all.push(self.path.clone());
+        all
+    }
 }
 
 fn load(paths: &[PathBuf]) -> Profile {
@@ -56,18 +79,14 @@ fn record(session: &Session, path: &Path, files: usize, kept: &mut Vec<SampleId>
 
 #[test]
 fn files_are_whole_alone_and_together() {
-    let _turn = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("app.nthb");
-    let session = start(
-        &path,
-        serde_json::json!({"nanos": 3_600_000_000_000_u64, "bytes": 1 << 30, "part_nanos": 60_000_000}),
-    );
+    let divided = Divided::new();
+    let session = divided
+        .start(serde_json::json!({"nanos": AN_HOUR, "bytes": 1 << 30, "part_nanos": 60_000_000}));
     let mut kept = Vec::new();
-    record(&session, &path, 4, &mut kept);
+    record(&session, &divided.path, 4, &mut kept);
     let samples = session.finish(None).samples;
 
-    let files = files(&path);
+    let files = divided.files();
     assert!(files.len() >= 5);
     let whole = load(&files);
     assert_eq!(whole.processes.len(), 1);
@@ -136,13 +155,7 @@ fn files_are_whole_alone_and_together() {
 /// A program that makes new code, types and threads all the time.
 #[test]
 fn new_definitions_without_end_need_a_bounded_memory() {
-    let _turn = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("app.nthb");
-    let session = start(
-        &path,
-        serde_json::json!({"nanos": 3_600_000_000_000_u64, "part_nanos": 60_000_000}),
-    );
+    let (divided, session) = Divided::keep(AN_HOUR);
     let (mut kept, mut most) = (Vec::new(), 0);
     for step in 0..100_000_u64 {
         let mut recording = session.record(LostKind::Allocations).unwrap();
@@ -161,7 +174,7 @@ fn new_definitions_without_end_need_a_bounded_memory() {
     }
     assert!(most < 2 * (1 << 14) + 100, "{most}");
     assert_eq!(session.finish(None).samples, 100_000);
-    let whole = load(&files(&path));
+    let whole = load(&divided.files());
     assert!(whole.complete && whole.damage.is_empty());
     assert_eq!(whole.samples.len(), 100_000);
     for sample in whole.samples.iter() {
@@ -177,19 +190,13 @@ fn new_definitions_without_end_need_a_bounded_memory() {
 /// The writer thread has a table of descriptors of its own, so the program's table still has the first file.
 #[test]
 fn a_file_that_was_divided_stays_open_nowhere() {
-    let _turn = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("app.nthb");
-    let session = start(
-        &path,
-        serde_json::json!({"nanos": 3_600_000_000_000_u64, "part_nanos": 60_000_000}),
-    );
+    let (divided, session) = Divided::keep(AN_HOUR);
     let mut kept = Vec::new();
-    record(&session, &path, 2, &mut kept);
+    record(&session, &divided.path, 2, &mut kept);
     let open = || {
         let all = std::fs::read_dir("/proc/self/fd").unwrap();
         let all = all.filter_map(|one| std::fs::read_link(one.unwrap().path()).ok());
-        all.filter(|target| target.starts_with(folder.path()))
+        all.filter(|target| target.starts_with(divided.alone.folder.path()))
             .collect::<Vec<_>>()
     };
     // The next wake of the thread closes it, and a busy machine lets the thread wait.
@@ -205,18 +212,12 @@ fn a_file_that_was_divided_stays_open_nowhere() {
 
 #[test]
 fn old_files_become_sums_and_then_nothing() {
-    let _turn = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("app.nthb");
     // What a part of this has is dropped after 0.2 s, and its sums after 3.2 s.
-    let session = start(
-        &path,
-        serde_json::json!({"nanos": 200_000_000_u64, "part_nanos": 60_000_000}),
-    );
+    let (divided, session) = Divided::keep(200_000_000);
     let mut kept = Vec::new();
-    record(&session, &path, 8, &mut kept);
+    record(&session, &divided.path, 8, &mut kept);
     let samples = session.finish(None).samples;
-    let whole = load(&files(&path));
+    let whole = load(&divided.files());
     let sums = &whole.processes[0].sums;
     assert!(!sums.is_empty());
     // One after the other, without a gap, up to where the samples begin.
@@ -251,20 +252,18 @@ fn old_files_become_sums_and_then_nothing() {
         assert!((bytes - of.all.bytes).abs() <= of.functions.len() as f64);
     }
     // No other files: neither what is prepared, nor what was for those that are gone.
-    let hidden = std::fs::read_dir(folder_of(&path)).unwrap();
+    let hidden = std::fs::read_dir(folder_of(&divided.path)).unwrap();
     let hidden =
         hidden.filter(|one| one.as_ref().unwrap().file_name().as_encoded_bytes()[0] == b'.');
-    assert!(hidden.count() <= files(&path).len() - sums.len());
+    assert!(hidden.count() <= divided.files().len() - sums.len());
 }
 
 #[test]
 fn a_folder_of_somebody_else_is_not_written_to() {
-    let _turn = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("app.nthb");
+    let divided = Divided::new();
     let elsewhere = tempfile::tempdir().unwrap();
-    std::os::unix::fs::symlink(elsewhere.path(), folder_of(&path)).unwrap();
-    let session = start(&path, serde_json::json!({"part_nanos": 30_000_000}));
+    std::os::unix::fs::symlink(elsewhere.path(), folder_of(&divided.path)).unwrap();
+    let session = divided.start(serde_json::json!({"part_nanos": 30_000_000}));
     for _ in 0..200 {
         let mut recording = session.record(LostKind::Allocations).unwrap();
         let stack = a_function(&mut recording, 1);
@@ -275,7 +274,7 @@ fn a_folder_of_somebody_else_is_not_written_to() {
     }
     session.finish(None);
     assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
-    let profile = load(&[path]);
+    let profile = load(std::slice::from_ref(&divided.path));
     assert_eq!(profile.samples.len(), 200);
     let note = profile
         .meta

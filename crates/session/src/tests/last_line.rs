@@ -5,7 +5,7 @@ use std::io::{PipeReader, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
-use super::{Child, in_child, one_at_a_time, record, start_with};
+use super::{Child, alone, in_child, one_at_a_time, record, start_with};
 use crate::Session;
 
 const LINE: &str = "nthbyte: ended by SIGTERM\n";
@@ -40,9 +40,7 @@ fn said(mut reader: PipeReader, work: impl FnOnce()) -> String {
 
 #[test]
 fn the_process_of_the_session_says_it_once() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("out.nthb");
+    let (_alone, path) = alone("out.nthb");
     let (reader, stderr) = std::io::pipe().unwrap();
     let text = said(reader, move || {
         let _session = begin(&path, stderr.as_raw_fd());
@@ -55,9 +53,7 @@ fn the_process_of_the_session_says_it_once() {
 
 #[test]
 fn nothing_is_said_when_the_session_has_ended() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("out.nthb");
+    let (_alone, path) = alone("out.nthb");
     let (reader, stderr) = std::io::pipe().unwrap();
     let text = said(reader, move || {
         begin(&path, stderr.as_raw_fd()).finish(None);
@@ -89,9 +85,7 @@ fn no_other_file_gets_it() {
 /// The process ends by SIGTERM then, too: it does not wait for room, and no SIGPIPE ends it.
 #[test]
 fn nobody_needs_to_read_it() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("out.nthb");
+    let (_alone, path) = alone("out.nthb");
     let (reader, mut stderr) = std::io::pipe().unwrap();
     // SAFETY: only changes the size of the pipe.
     let size = unsafe { libc::fcntl(stderr.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) };

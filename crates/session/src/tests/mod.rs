@@ -19,7 +19,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nthbyte_profile::event::{
@@ -37,6 +37,20 @@ const LONGEST: std::time::Duration = std::time::Duration::from_secs(600);
 pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
     static TESTS: Mutex<()> = Mutex::new(());
     TESTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// For a test that is alone: an empty folder.
+pub(crate) struct Alone {
+    folder: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// Waits for the turn, and names a profile that is not there yet.
+pub(crate) fn alone(name: &str) -> (Alone, PathBuf) {
+    let _turn = one_at_a_time();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    (Alone { folder, _turn }, path)
 }
 
 fn start(path: &Path, distances: &str, period: u64) -> Session {
@@ -322,9 +336,7 @@ fn deep_new_stacks_are_not_lost() {
 /// Each definition with a number reaches the file, even if the ring had no room for it at first.
 #[test]
 fn definitions_wait_for_room() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("full");
+    let (_alone, path) = alone("full");
     let session = start(&path, "exponential", 512 << 10);
     // Without the writer thread, no record leaves the ring.
     session.with_writer(|writer| {

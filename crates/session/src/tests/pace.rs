@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nthbyte_profile::event::{Allocation, LostKind, Nanos};
 
-use super::{LONGEST, Profile, a_function, an_allocation, in_child, one_at_a_time};
+use super::{LONGEST, Profile, a_function, alone, an_allocation, in_child};
 use crate::pace::FIRST_PERIOD;
 use crate::ring::{Bulky, Record};
 use crate::{Config, Session};
@@ -41,9 +41,7 @@ fn change(session: &Session) -> (u64, u64) {
 /// sample in the file has the period with which it was recorded.
 #[test]
 fn the_period_changes_and_each_sample_keeps_its_own() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("auto");
+    let (_alone, path) = alone("auto");
     let begun = Instant::now();
     let session = start(&path);
     let (period, samples) = change(&session);
@@ -93,9 +91,7 @@ fn allocation(
 /// Provisional samples have the periods with which they were published, and what is written after them does too.
 #[test]
 fn provisional_samples_keep_their_periods() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("pending");
+    let (_alone, path) = alone("pending");
     let session = start(&path);
     let periods = [FIRST_PERIOD, 4 << 20, 4 << 20, FIRST_PERIOD, 1 << 20];
     let mut published = Vec::new();
@@ -135,9 +131,7 @@ fn provisional_samples_keep_their_periods() {
 /// A child begins with the parent's period: its file says so in the header.
 #[test]
 fn a_child_goes_on_with_the_period() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("parent.nthb");
+    let (_alone, path) = alone("parent.nthb");
     let session = start(&path);
     let (period, _) = change(&session);
     let is_well = in_child(|| {
@@ -158,9 +152,7 @@ fn a_child_goes_on_with_the_period() {
 /// What became known while the session went on is a note of the profile.
 #[test]
 fn a_note_is_in_the_profile() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("note");
+    let (_alone, path) = alone("note");
     let session = start(&path);
     let recording = session.record(LostKind::Other).unwrap();
     let note = Record::bulky(Bulky::Note("dear"));

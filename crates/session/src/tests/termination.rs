@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use super::{
-    Child, LONGEST, Profile, in_child, one_at_a_time, record, small_pipe, start, start_counted,
+    Child, LONGEST, Profile, alone, in_child, record, small_pipe, start, start_counted,
     start_preparing,
 };
 use crate::termination;
@@ -29,9 +29,7 @@ fn has_handler() -> bool {
 /// `Pool.terminate()` sends SIGTERM to workers that are about to end by themselves.
 #[test]
 fn the_handler_stays_until_the_profile_is_complete() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("pipe.nthb");
+    let (_alone, path) = alone("pipe.nthb");
     // A process of its own, because the handler is the process's.
     assert!(in_child(|| {
         let mut pipe = small_pipe(&path);
@@ -74,9 +72,7 @@ fn the_handler_stays_until_the_profile_is_complete() {
 #[test]
 fn the_interrupted_code_goes_on_if_the_writer_thread_needs_it() {
     static IS_RELEASED: AtomicBool = AtomicBool::new(false);
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("out.nthb");
+    let (_alone, path) = alone("out.nthb");
     let (mut ready, mut says_so) = std::io::pipe().unwrap();
     let child = Child::running(|| {
         let session = start_preparing(&path, || {
@@ -117,9 +113,7 @@ fn a_handler_that_calls_this_one_is_called_once() {
             before(signal);
         }
     }
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("out.nthb");
+    let (_alone, path) = alone("out.nthb");
     for writer_is_stuck in [false, true] {
         let (mut ready, says_so) = std::io::pipe().unwrap();
         SAYS_SO.store(says_so.as_raw_fd(), Release);
@@ -157,9 +151,7 @@ fn a_handler_that_calls_this_one_is_called_once() {
 /// As on a quarter of a core: the thread needs more than a second, and has used a tenth of it.
 #[test]
 fn a_thread_that_gets_little_of_the_processor_completes_the_profile() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("out.nthb");
+    let (_alone, path) = alone("out.nthb");
     let (mut ready, mut says_so) = std::io::pipe().unwrap();
     let child = Child::running(|| {
         let session = start_preparing(&path, || {
@@ -184,9 +176,7 @@ fn a_thread_that_gets_little_of_the_processor_completes_the_profile() {
 /// `kill(getpid(), SIGTERM)` does not return.
 #[test]
 fn no_code_runs_after_a_signal_of_the_process_itself() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("out.nthb");
+    let (_alone, path) = alone("out.nthb");
     let child = Child::running(|| {
         // The profile cannot be completed.
         let session = start_preparing(&path, || {
@@ -208,9 +198,7 @@ fn no_code_runs_after_a_signal_of_the_process_itself() {
 /// A process that has forked may record little after that, and then rest until a signal ends it.
 #[test]
 fn the_writer_thread_comes_back_after_a_fork() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("out.nthb");
+    let (_alone, path) = alone("out.nthb");
     let (mut ready, mut says_so) = std::io::pipe().unwrap();
     let child = Child::running(|| {
         let session = start(&path, "exponential", 512);
@@ -235,9 +223,7 @@ fn the_writer_thread_comes_back_after_a_fork() {
 /// The host counts the threads after a fork, and the signal comes before that is over.
 #[test]
 fn a_signal_waits_for_a_writer_thread_that_is_away() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("out.nthb");
+    let (_alone, path) = alone("out.nthb");
     let (mut ready, mut says_so) = std::io::pipe().unwrap();
     let child = Child::running(|| {
         let session = start_counted(&path, 512);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use nthbyte_profile::event::LostKind;
 
-use super::{Profile, a_function, an_allocation, one_at_a_time, start};
+use super::{Profile, a_function, alone, an_allocation, one_at_a_time, start};
 use crate::recording::Naming;
 use crate::{PerEpoch, Session};
 
@@ -48,9 +48,7 @@ fn what_two_threads_record_arrives_once() {
 
 #[test]
 fn a_thread_that_records_already_loses_an_event() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("again");
+    let (_alone, path) = alone("again");
     let session = start(&path, "exponential", 512);
     let mut recording = session.record(LostKind::Allocations).unwrap();
     assert!(session.record(LostKind::Allocations).is_none());
@@ -147,9 +145,7 @@ fn each_session_has_an_epoch_of_its_own() {
 
 #[test]
 fn the_hosts_name_of_a_thread_replaces_the_systems() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("threads");
+    let (_alone, path) = alone("threads");
     let session = start(&path, "every", 1);
     let mut recording = session.record(LostKind::Other).unwrap();
     let mut looks = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{a_function, in_child, one_at_a_time, start_counted};
+use super::{a_function, alone, in_child, start_counted};
 use crate::ticks::{
     HEADER, LARGEST_BACKLOG, LARGEST_WITH_MEMORY, LONGEST_MEMORY, LONGEST_STACK, TICKS,
     TickSamples, Ticks, Walked,
@@ -143,9 +143,7 @@ fn memory_is_copied_beside_the_stack() {
 #[test]
 fn ticks_wait_for_room() {
     const TICKS_STORED: usize = 3 * 2048;
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ticks");
+    let (_alone, path) = alone("ticks");
     // A process of its own, because the host's function stays.
     assert!(in_child(|| {
         let session = start_counted(&path, 512 << 10);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use nthbyte_host::memory::SMALLEST_PAGE as PAGE;
 use nthbyte_profile::event::{LostKind, Nanos, NodeId};
 
-use super::{Profile, a_function, of_size, one_at_a_time, start};
+use super::{Profile, a_function, alone, of_size, start};
 use crate::composition::page_tables::tests::map;
 use crate::native::touched;
 use crate::{Recording, Session};
@@ -91,9 +91,7 @@ fn pages(profile: &Profile) -> (Vec<u64>, u64) {
 
 /// Records every byte, calls `work`, and reads the profile.
 fn every_byte(work: impl FnOnce(&Session)) -> Profile {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("touched.nthb");
+    let (_alone, path) = alone("touched.nthb");
     let session = start(&path, "every", 1);
     work(&session);
     session.finish(None);
@@ -193,9 +191,7 @@ fn a_mapping_whose_stack_comes_later_has_all_its_pieces_then() {
 #[test]
 fn samples_stand_for_what_was_touched() {
     const PERIOD: u64 = 16 * PAGE as u64;
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("touched.nthb");
+    let (_alone, path) = alone("touched.nthb");
     let session = start(&path, "exponential", PERIOD);
     let mut truth = 0;
     let mut seed = 1;

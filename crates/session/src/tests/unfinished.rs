@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_profile::event::{LostKind, NodeId};
 
-use super::{Profile, a_function, an_allocation, in_child, of_size, one_at_a_time, start};
+use super::{Profile, a_function, alone, an_allocation, in_child, of_size, one_at_a_time, start};
 use crate::native::UnfinishedStack;
 use crate::native::unfinished::{add, are_waiting, complete, freed, give_up, has_room};
 use crate::ticks::{TICKS, TickSamples};
@@ -48,9 +48,7 @@ fn with<T>(session: &Session, work: impl FnOnce(&mut Recording<'_>) -> T) -> T {
 
 #[test]
 fn a_sample_is_recorded_when_its_stack_is_known() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("waiting.nthb");
+    let (_alone, path) = alone("waiting.nthb");
     let session = start(&path, "exponential", 512);
     let first = wait(&session, 1);
     let lost = wait(&session, NEVER);
@@ -105,9 +103,7 @@ fn a_sample_is_recorded_when_its_stack_is_known() {
 
 #[test]
 fn a_time_sample_is_recorded_when_its_stack_is_known() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("waiting.nthb");
+    let (_alone, path) = alone("waiting.nthb");
     let session = start(&path, "exponential", 512);
     TICKS.begin(true).unwrap();
     let keep = |number| {
@@ -152,9 +148,7 @@ fn a_time_sample_is_recorded_when_its_stack_is_known() {
 
 #[test]
 fn what_waits_at_a_fork_belongs_to_the_parent() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("waiting.nthb");
+    let (_alone, path) = alone("waiting.nthb");
     let session = start(&path, "exponential", 512);
     READY.store(0, Relaxed);
     wait(&session, 1);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nthbyte_profile::event::LostKind;
 
 use super::{
-    Profile, a_function, an_allocation, in_child, one_at_a_time, record, small_pipe, start,
+    Profile, a_function, alone, an_allocation, in_child, one_at_a_time, record, small_pipe, start,
 };
 
 /// Every allocation is recorded, so samples wait for room, and there is no writer thread to make room.
@@ -77,9 +77,7 @@ fn a_profile_that_another_program_truncates_ends_there() {
 /// There is no thread to wait for, and the next session uses the same slot.
 #[test]
 fn a_session_whose_writer_thread_has_panicked_ends_at_once_and_says_so() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("profile.nthb");
+    let (_alone, path) = alone("profile.nthb");
     let session = start(&path, "exponential", 64);
     assert_eq!(record(&session, 10), 10);
     session.with_writer(|writer| writer.lose_drain());
@@ -98,9 +96,7 @@ fn a_session_whose_writer_thread_has_panicked_ends_at_once_and_says_so() {
 /// The writer thread is in a write that does not end.
 #[test]
 fn nobody_waits_for_a_pipe_that_nobody_reads() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("pipe.nthb");
+    let (_alone, path) = alone("pipe.nthb");
     let reader = small_pipe(&path);
     let session = start(&path, "every", 1);
     session.with_writer(|writer| {
@@ -132,9 +128,7 @@ fn nobody_waits_for_a_pipe_that_nobody_reads() {
 /// A signal has interrupted a recording, and its handler has called `exit`.
 #[test]
 fn a_process_ends_in_the_middle_of_a_recording() {
-    let _lock = one_at_a_time();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("profile.nthb");
+    let (_alone, path) = alone("profile.nthb");
     // In a process of its own, which does not go on.
     assert!(in_child(|| {
         let session = start(&path, "exponential", 512);
