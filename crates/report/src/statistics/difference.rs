@@ -53,19 +53,8 @@ impl Side {
     /// The same if everything were `factor` times as large.
     #[must_use]
     pub fn scaled(&self, factor: f64) -> Self {
-        let Moments {
-            estimate,
-            seen,
-            variance,
-            third,
-        } = self.mean;
         Self {
-            mean: Moments {
-                estimate: estimate * factor,
-                seen: seen * factor,
-                variance: variance * factor.powi(2),
-                third: third * factor.powi(3),
-            },
+            mean: self.moments(factor, factor.powi(2), factor.powi(3)),
             unit: self.unit * factor,
             typical: self.typical * factor,
             ..*self
@@ -75,20 +64,19 @@ impl Side {
     /// The same if the number of objects were `factor` times as large.
     #[must_use]
     pub fn grown(&self, factor: f64) -> Self {
-        let Moments {
-            estimate,
-            seen,
-            variance,
-            third,
-        } = self.mean;
         Self {
-            mean: Moments {
-                estimate: estimate * factor,
-                seen: seen * factor,
-                variance: variance * factor,
-                third: third * factor,
-            },
+            mean: self.moments(factor, factor, factor),
             ..*self
+        }
+    }
+
+    /// Its moments: the sums and the two central moments, each so many times as large.
+    fn moments(&self, sums: f64, variance: f64, third: f64) -> Moments {
+        Moments {
+            estimate: self.mean.estimate * sums,
+            seen: self.mean.seen * sums,
+            variance: self.mean.variance * variance,
+            third: self.mean.third * third,
         }
     }
 
