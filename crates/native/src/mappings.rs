@@ -30,7 +30,7 @@ use crate::{replaced, reports, sampler};
 const MOST_UNSAMPLED: usize = 1 << 17;
 static UNSAMPLED: AtomicUsize = AtomicUsize::new(0);
 
-/// The smallest memory that counts with what is touched of it, in bytes. Of what is smaller, little is left untouched, and
+/// The smallest memory that counts with its touched part, in bytes. Of smaller memory, little is left untouched, and
 /// a look at it would cost as much as its use.
 const LEAST_LAZY: usize = 256 << 10;
 
@@ -200,22 +200,22 @@ pub unsafe extern "C" fn mremap(
     }
 }
 
-/// Whether memory is so large that it may count with what is touched of it.
+/// Whether memory is so large that it may count with its touched part.
 pub const fn is_large(size: usize) -> bool {
     size >= LEAST_LAZY
 }
 
-/// Whether sampled memory counts with what is touched of it: a mapping, or a block that has one of its own.
+/// Whether sampled memory counts with its touched part: a mapping, or a block that has a mapping of its own.
 pub fn is_lazy(start: *mut c_void, size: usize, kind: Kind) -> bool {
     is_large(size) && (kind.is_mapping() || replaced::has_mapping(start))
 }
 
-/// Whether the token is of memory that counts with what is touched of it.
+/// Whether the token is of memory that counts with its touched part.
 const fn is_looked_at(token: u64) -> bool {
     token & LAZY != 0 && token != NOT_INTERESTED
 }
 
-/// Looks at sampled memory that is about to be freed or resized, if it counts with what is touched of it. Keeps `errno`.
+/// Looks at sampled memory that is about to be freed or resized, if it counts with its touched part. Keeps `errno`.
 #[inline]
 pub fn look(token: u64) {
     if is_looked_at(token) {
@@ -225,7 +225,7 @@ pub fn look(token: u64) {
     }
 }
 
-/// Looks at what is about to be unmapped. Returns whether that was possible. Keeps `errno`.
+/// Looks at memory that is about to be unmapped. Returns whether that was possible. Keeps `errno`.
 fn unmap(start: *mut c_void, size: usize) -> bool {
     let mut is_noted = false;
     let thread = thread::current();

@@ -41,7 +41,7 @@ pub struct Config {
     /// Whether samples of native memory have the frames of native code. Only the CPython agent reads it.
     #[serde(default)]
     pub native_frames: bool,
-    /// Whether mappings, and large blocks, count as a whole from their request on, and not with what is touched of them. Only
+    /// Whether mappings, and large blocks, count as a whole from their request on, and not with their touched part. Only
     /// the CPython agent reads it.
     #[serde(default)]
     pub whole_mappings: bool,

@@ -4,11 +4,11 @@
 //! the samples that did not find the moment, so it has the figures and intervals of all other reports ([`crate::selection`]).
 //!
 //! What was alive at the end of a part of time follows from *changes*: a sample that is not alive at the end of the session adds
-//! one in the part in which it was allocated and takes one away in the part in which it was freed. Those that live within a part add
-//! nothing. Those that are alive at the end are the page's records already; they only have a change where their process ended
-//! earlier. So changes are few unless much of what is alive comes and goes.
+//! one in the part in which it was allocated and takes one away in the part in which it was freed. A sample that lives within a part adds
+//! nothing. A sample that is alive at the end is one of the page's records already; it only has a change where its process ended
+//! earlier. So changes are few unless much of the live memory comes and goes.
 //!
-//! Both have a limit: first parts of time are merged, then classes, and then what is small counts as its callers'.
+//! Both have a limit: first parts of time are merged, then classes, and then small groups count as their callers'.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::Nanos;
@@ -20,13 +20,13 @@ use super::table::Table;
 use crate::estimate::{Moments, Totals};
 use crate::selection::{Alive, Lives, Moment};
 
-/// Parts of time are merged down to this number before classes are, and before what is small is.
+/// Parts of time are merged down to this number before classes are merged, and before small groups count as their callers'.
 const FEWEST_PARTS: u32 = 16;
 
 /// What a kind of samples weighs that the page has for nothing else.
 const KIND_WEIGHT: usize = 4;
 
-/// The name of the type of what is small, of any type.
+/// The name of the type of small groups, of any type.
 pub const SMALLER: &str = "smaller allocations";
 
 /// A change of the number of live samples with these properties in a part of time.
@@ -55,7 +55,7 @@ pub struct Changes {
     pub all: Vec<Change>,
     /// Whether sizes of one stack, type and lifetime count as their mean.
     pub merged: bool,
-    /// Whether what is small counts as its callers'.
+    /// Whether small groups count as their callers'.
     pub carried: bool,
 }
 
@@ -591,7 +591,7 @@ mod tests {
         }
     }
 
-    /// With less and less room: first parts of time are merged, then sizes, then what is small; and the sum stays at the last end.
+    /// With less and less room: first parts of time are merged, then sizes, then small groups; and the sum stays at the last end.
     #[test]
     fn less_room_makes_moments_coarser() {
         let lives: Vec<(u64, u64, u64)> = (0..800)

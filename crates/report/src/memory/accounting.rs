@@ -166,7 +166,7 @@ struct Before {
     heaps: f64,
     /// Blocks of the C library with mappings of their own.
     mapped: f64,
-    /// What is resident of anonymous mappings from then, those of such blocks included.
+    /// The resident part of anonymous mappings from then, the mappings of such blocks included.
     anonymous: f64,
 }
 
@@ -177,7 +177,7 @@ impl Before {
         let first = |part: Part| of.first.and_then(|first| first.get(part)).unwrap_or(0) as f64;
         let heaps = first(Part::LibraryUsed) - first(Part::AgentBlocks);
         let mapped = first(Part::LibraryMapped) - first(Part::AgentMapped);
-        // No more than what is there now, and than what is in use now.
+        // No more than there is now, and than is in use now.
         let there = part(Part::LibraryHeap).min(now(Part::LibraryUsed).unwrap_or(f64::MAX)) - agent;
         let in_use = now(Part::LibraryMapped).unwrap_or(f64::MAX) - part(Part::AgentMapped);
         Self {
@@ -219,13 +219,13 @@ struct Pool {
     anonymous: f64,
     /// Blocks in use: in the heaps, and with mappings of their own; `None` if that was not recorded.
     used: Option<(f64, f64)>,
-    /// If the samples have made it larger ([`Before::make_room`]): the most that blocks in use may be. Then no count says what is
+    /// If the samples have made it larger ([`Before::make_room`]): the most that blocks in use may be. Then no count says how much is
     /// left for native blocks.
     most: Option<f64>,
 }
 
 impl Pool {
-    /// `anonymous`: without what is from before the session.
+    /// `anonymous`: without mappings from before the session.
     fn of(composition: &Composition, agent: f64, before: &Before, anonymous: f64) -> Self {
         let part = |part: Part| composition.get(part).map(|bytes| bytes as f64);
         let heaps = part(Part::LibraryHeap).unwrap_or(0.0) - agent;
@@ -252,7 +252,7 @@ impl Pool {
             .map_or(self.all(), |(heaps, mapped)| heaps + mapped)
     }
 
-    /// Fills the rows of what is alive and of what is free. `known`: blocks of the interpreter that are in the pool, of which
+    /// Fills the rows of live and of free blocks. `known`: blocks of the interpreter that are in the pool, of which
     /// rows exist or are made here.
     fn share_out(&self, known: &Estimate, live: &Live, has_native: bool, rows: &mut Rows) {
         let mut not_resident = 0.0;
@@ -355,7 +355,7 @@ fn cpython(of: &OfProcess<'_>, live: &Live, agent: f64, rows: &mut Rows) {
 fn pypy(of: &OfProcess<'_>, live: &Live, agent: f64, rows: &mut Rows) {
     let part = |part: Part| of.composition.get(part).unwrap_or(0) as f64;
     let objects = part(Part::PypyObjects);
-    // The total of the arenas is not always found. Then what is free in them counts as native blocks.
+    // The total of the arenas is not always found. Then free blocks in them count as native blocks.
     let arenas = part(Part::PypyArenas).max(objects);
     let parts = [
         (MemoryKey::Objects, objects),
@@ -374,7 +374,7 @@ fn pypy(of: &OfProcess<'_>, live: &Live, agent: f64, rows: &mut Rows) {
     pool.share_out(&Estimate::exact(known), live, of.has_native, rows);
 }
 
-/// What is not known.
+/// The notes about memory that is not known.
 pub(super) fn notes(of: &OfProcess<'_>, live: &Live) -> Vec<String> {
     let mut notes = Vec::new();
     let has = |part: Part| of.composition.get(part).is_some();

@@ -150,7 +150,7 @@ struct Seen {
 pub(crate) struct Periods([u64; 2]);
 
 impl Periods {
-    /// Those of a session that begins with `period`.
+    /// The periods of a session that begins with `period`.
     fn first(period: u64) -> Self {
         Self([period, period.max(SHORTEST_NATIVE_PERIOD)])
     }
@@ -174,7 +174,7 @@ impl Periods {
 #[derive(Debug)]
 pub(crate) struct Pace {
     is_auto: bool,
-    /// What was decided, and what is in force: something longer during a trial.
+    /// The periods that were decided, and the periods in force, which are longer during a trial.
     decided: Periods,
     present: Periods,
     /// The periods at first, which are the shortest ones.
@@ -184,7 +184,7 @@ pub(crate) struct Pace {
     taken: u32,
     native: u32,
     decide_at: u32,
-    /// Those of the decisions since the decided period has changed last, the present ones above all.
+    /// The tallies of the decisions since the decided period has changed last, the present ones above all.
     lately: [Tally; 2],
     /// The session's time from which the next sample decides.
     due: u64,

@@ -40,7 +40,7 @@ const LEAP: u64 = 20;
 const SOON: f64 = 30.0;
 /// … from this part of it on: a program that starts grows fast.
 const SOON_FROM: f64 = 0.5;
-/// The growth is that of so many seconds, and known after this part of them.
+/// The growth of so many seconds counts, and it is known after this part of them.
 const OF_GROWTH: u64 = 10 * SECOND;
 const KNOWN_AFTER: u64 = 2 * SECOND;
 /// Tasks that wait for memory for this part of the time, in percent.
