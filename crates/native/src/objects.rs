@@ -30,7 +30,7 @@ pub struct Object {
 }
 
 /// A word that holds the address of a function of another library.
-pub struct Slot {
+pub struct ImportSlot {
     /// The word.
     pub place: *mut usize,
     /// Whether it may still hold the address of code of its own object, which finds the function at the first call.
@@ -191,7 +191,7 @@ impl Object {
     ///
     /// # Safety
     /// The object is loaded.
-    pub unsafe fn for_each_slot(&self, mut visit: impl FnMut(&Slot)) {
+    pub unsafe fn for_each_slot(&self, mut visit: impl FnMut(&ImportSlot)) {
         for table in &self.tables.relocations {
             let mut place = table.start as *const Relocation;
             while (place as usize) < table.end {
@@ -207,7 +207,7 @@ impl Object {
                     // Data may be packed.
                     && place.is_multiple_of(size_of::<usize>())
                 {
-                    visit(&Slot {
+                    visit(&ImportSlot {
                         place: place as *mut usize,
                         is_called: kind == JUMP_SLOT,
                         symbol: self
@@ -227,7 +227,7 @@ impl Object {
     /// A slot of this object, which is loaded.
     pub unsafe fn name_if_lazy(
         &self,
-        slot: &Slot,
+        slot: &ImportSlot,
         value: usize,
         may_define: bool,
     ) -> Option<&'static CStr> {
@@ -251,7 +251,7 @@ impl Object {
     ///
     /// # Safety
     /// A slot of this object, which is loaded.
-    pub unsafe fn name(&self, slot: &Slot) -> &'static CStr {
+    pub unsafe fn name(&self, slot: &ImportSlot) -> &'static CStr {
         // SAFETY: a relocation names a symbol of the object's table.
         unsafe { self.tables.name(slot.symbol) }
     }

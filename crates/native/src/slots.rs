@@ -36,7 +36,7 @@ use nthbyte_host::keep_errno;
 use crate::definitions::{self, linker};
 use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS};
 use crate::handles::{self, UNLOADED};
-use crate::objects::{self, Object, Slot, gnu_hash, table_of_handle};
+use crate::objects::{self, ImportSlot, Object, gnu_hash, table_of_handle};
 use crate::replaced::FOUND;
 use crate::slot_pages::SlotPages;
 use crate::turn::Turn;
@@ -404,7 +404,7 @@ impl Pass {
     unsafe fn function_of(
         &self,
         object: &Object,
-        slot: &Slot,
+        slot: &ImportSlot,
         value: usize,
         is_only: impl Fn(usize) -> bool,
     ) -> Option<usize> {

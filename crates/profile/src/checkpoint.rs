@@ -18,7 +18,7 @@ use crate::merge::whole_ticks;
 use crate::meta::Meta;
 use crate::model::Profile;
 use crate::processes::extension;
-use crate::reader::{Place, ReadError, Reader};
+use crate::reader::{FilePlace, ReadError, Reader};
 use crate::writer::Writer;
 
 /// The first bytes of a checkpoint. Only the version that wrote it reads it.
@@ -40,7 +40,7 @@ pub struct Ending {
 
 /// What a checkpoint knows.
 struct Known<'a> {
-    place: Place,
+    place: FilePlace,
     /// Nothing before the place is later than this.
     time: Nanos,
     definitions: &'a [u8],
@@ -63,12 +63,12 @@ impl<'a> Known<'a> {
         };
         Some(Self {
             time: Nanos(number(0)),
-            place: Place::new(number(1), small(2)?, next),
+            place: FilePlace::new(number(1), small(2)?, next),
             definitions,
         })
     }
 
-    fn head(place: Place, time: Nanos) -> Vec<u8> {
+    fn head(place: FilePlace, time: Nanos) -> Vec<u8> {
         let Firsts {
             code,
             node,
@@ -146,7 +146,7 @@ pub fn read(path: &Path, since: Nanos, checkpoint: &[u8]) -> Result<Ending, Read
 }
 
 /// A loader that knows the definitions of a checkpoint; `None` if it is of another profile, or damaged.
-fn begin(meta: &Meta, known: &Known<'_>) -> Option<(Loader, Definitions, Place)> {
+fn begin(meta: &Meta, known: &Known<'_>) -> Option<(Loader, Definitions, FilePlace)> {
     let mut reader = Reader::from_reader(known.definitions).ok()?;
     if reader.meta() != meta {
         return None;
@@ -200,7 +200,7 @@ impl Definitions {
         }
     }
 
-    fn checkpoint(self, place: Place, time: Nanos) -> Option<Vec<u8>> {
+    fn checkpoint(self, place: FilePlace, time: Nanos) -> Option<Vec<u8>> {
         let mut writer = self.writer?;
         writer.flush().ok()?;
         let mut checkpoint = Known::head(place, time);

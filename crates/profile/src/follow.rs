@@ -20,7 +20,7 @@ use crate::load::Loader;
 use crate::merge::whole_ticks;
 use crate::meta::Meta;
 use crate::model::{Damage, Profile};
-use crate::reader::{Place, ReadError, Reader};
+use crate::reader::{FilePlace, ReadError, Reader};
 
 /// A program's profile, with the profiles of the processes that it starts.
 pub struct Follower {
@@ -149,8 +149,8 @@ struct Tail {
     meta: Meta,
     /// The header's bytes: another file of this name has others.
     header: Vec<u8>,
-    start: Place,
-    place: Place,
+    start: FilePlace,
+    place: FilePlace,
     /// What was read up to there.
     loader: Loader,
     damage: Vec<Damage>,

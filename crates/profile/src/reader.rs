@@ -61,14 +61,14 @@ pub struct Reader<R: Read> {
 
 /// Where a reader is between two blocks: see [`Reader::go_on`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FilePlace {
     /// Offset in the file.
     pub(crate) position: u64,
     tick: u32,
     next: Firsts,
 }
 
-impl Place {
+impl FilePlace {
     /// A place in a file with this unit of time, before which there are so many definitions and samples.
     pub(crate) const fn new(position: u64, tick: u32, next: Firsts) -> Self {
         Self {
@@ -179,7 +179,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Goes on where a reader of the same file was. `input` stands at that place. Damage from before is not known here.
-    pub(crate) fn go_on(input: R, meta: Meta, place: Place) -> Self {
+    pub(crate) fn go_on(input: R, meta: Meta, place: FilePlace) -> Self {
         Self {
             window: Window::at(input, place.position),
             meta,
@@ -194,8 +194,8 @@ impl<R: Read> Reader<R> {
     }
 
     /// Where it is. All events of the last block were read.
-    pub(crate) fn place(&self) -> Place {
-        Place {
+    pub(crate) fn place(&self) -> FilePlace {
+        FilePlace {
             position: self.window.position(),
             tick: self.tick,
             next: self.next,

@@ -9,10 +9,10 @@ use nthbyte_sampling::{Period, Sampler};
 use nthbyte_session::native::{Placed, Request};
 use nthbyte_session::{Config, Host, Recording, native};
 
-use crate::objects::{self, Found};
+use crate::objects::{self, HookableProgram};
 
 /// The collector of the program, if it is hooked.
-static COLLECTOR: OnceLock<Found> = OnceLock::new();
+static COLLECTOR: OnceLock<HookableProgram> = OnceLock::new();
 
 const NO_SETUP: &str = "this program's set-up of its nursery was not found: its first objects, up to a nursery of them, were not sampled";
 

@@ -16,13 +16,13 @@ const MOST_THREADS: usize = 1 << 12;
 const LOOKED_AT: usize = 64;
 
 /// A thread, and the number of its labels. Only the thread itself writes the latter.
-struct Place {
+struct ThreadLabels {
     thread: AtomicUsize,
     number: AtomicU32,
 }
 
-static PLACES: [Place; MOST_THREADS] = [const {
-    Place {
+static PLACES: [ThreadLabels; MOST_THREADS] = [const {
+    ThreadLabels {
         thread: AtomicUsize::new(0),
         number: AtomicU32::new(0),
     }
@@ -35,7 +35,7 @@ fn this_thread() -> usize {
     unsafe { libc::pthread_self() as usize }
 }
 
-fn places(thread: usize) -> impl Iterator<Item = &'static Place> {
+fn places(thread: usize) -> impl Iterator<Item = &'static ThreadLabels> {
     // Such addresses are multiples of 64 that often lie 8 MiB apart.
     let first = (thread >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52;
     (first..first + LOOKED_AT).map(|at| &PLACES[at % MOST_THREADS])

@@ -35,8 +35,8 @@ struct Slot {
 }
 
 impl Slot {
-    fn found(&self) -> Found {
-        Found {
+    fn found(&self) -> FoundBlock {
+        FoundBlock {
             token: self.token.load(Relaxed),
             detail: self.detail.load(Relaxed),
         }
@@ -48,7 +48,7 @@ pub static BLOCKS: Blocks = Blocks::new();
 
 /// What is known of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundBlock {
     /// The token of its sample.
     pub token: u64,
     /// The caller's own number, with which the block was added.
@@ -126,7 +126,7 @@ impl Blocks {
 
     /// Removes a block, if it is here.
     #[inline]
-    pub fn remove(&self, block: *mut c_void) -> Option<Found> {
+    pub fn remove(&self, block: *mut c_void) -> Option<FoundBlock> {
         if !self.pages.may_have(block) {
             return None;
         }
@@ -139,7 +139,7 @@ impl Blocks {
 
     /// A block, if it is here.
     #[inline]
-    pub fn find(&self, block: *mut c_void) -> Option<Found> {
+    pub fn find(&self, block: *mut c_void) -> Option<FoundBlock> {
         if !self.pages.may_have(block) {
             return None;
         }
@@ -254,7 +254,7 @@ mod tests {
                 assert_eq!(blocks.remove(block), None);
                 assert!(blocks.insert(block, round, page as usize).is_some());
                 assert_eq!(blocks.find(block).map(|found| found.token), Some(round));
-                free.insert(Found {
+                free.insert(FoundBlock {
                     token: round,
                     detail: page as usize,
                 });
@@ -288,7 +288,7 @@ mod tests {
         }
         assert_eq!(
             BLOCKS.remove(neighbour),
-            Some(Found {
+            Some(FoundBlock {
                 token: 5,
                 detail: 6
             })
@@ -309,7 +309,7 @@ mod tests {
                             blocks.insert(key, 0, thread).unwrap().set_token(round);
                         }
                         for key in keys {
-                            let expected = Found {
+                            let expected = FoundBlock {
                                 token: round,
                                 detail: thread,
                             };

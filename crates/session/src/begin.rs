@@ -7,14 +7,14 @@ use nthbyte_host::threads::uncancelled;
 use nthbyte_profile::event::LostKind;
 
 use crate::recording::{NAP, Recording};
-use crate::registry::{self, Slot};
+use crate::registry::{self, SessionSlot};
 use crate::ring;
 
 /// Begins a recording. The caller has acquired the slot's lock. If there is no memory for it, one event of the given kind is
 /// lost.
 #[inline(always)]
 pub(crate) fn begin_with_lock(
-    slot: &'static Slot,
+    slot: &'static SessionSlot,
     wanted_for: Option<LostKind>,
 ) -> Option<Recording<'static>> {
     if slot.is_running()
@@ -35,13 +35,13 @@ pub(crate) fn begin_with_lock(
 
 /// Whether there is memory for a recording. The caller holds the lock.
 #[inline]
-fn has_memory(slot: &'static Slot) -> bool {
+fn has_memory(slot: &'static SessionSlot) -> bool {
     !memory::is_short() && (!slot.fork.is_child() || child_has_memory(slot))
 }
 
 /// Whether a child that begins its own profile has memory for it.
 #[cold]
-pub(crate) fn child_has_memory(slot: &'static Slot) -> bool {
+pub(crate) fn child_has_memory(slot: &'static SessionSlot) -> bool {
     // SAFETY: the caller holds the lock.
     let recorder = unsafe { slot.recorder() };
     recorder.as_ref().is_none_or(|recorder| {
@@ -80,7 +80,7 @@ pub fn record_for(kind: LostKind) -> Option<Recording<'static>> {
 
 /// Decides about the periods of the session where no sample does that: see [`crate::pace`]. The writer thread calls it.
 pub(crate) fn decide_if_idle() {
-    let is_idle = |slot: &&Slot| slot.is_running() && slot.spent.is_idle(slot.clock().now());
+    let is_idle = |slot: &&SessionSlot| slot.is_running() && slot.spent.is_idle(slot.clock().now());
     if registry::slots().any(|slot| is_idle(&slot))
         && let Some(recording) = record_now()
     {

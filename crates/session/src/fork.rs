@@ -32,7 +32,7 @@ use nthbyte_host::{exit, keep_errno};
 use crate::begin::let_writer_run;
 use crate::guard::guarded;
 use crate::missing;
-use crate::registry::{self, Slot};
+use crate::registry::{self, SessionSlot};
 use crate::termination;
 use crate::ticks::TICKS;
 
@@ -86,7 +86,8 @@ extern "C" fn after_fork_in_parent() {
     // If the fork has failed, `errno` says why.
     keep_errno(|| {
         guarded(|| {
-            let are_counted = |slot: &Slot| slot.is_running() && slot.host.host.counts_threads();
+            let are_counted =
+                |slot: &SessionSlot| slot.is_running() && slot.host.host.counts_threads();
             if !registry::slots().any(are_counted) {
                 uncancelled(let_writer_run);
             }

@@ -33,38 +33,38 @@ impl AnyHost {
 }
 
 /// The memory of one session.
-pub(crate) struct Slot {
+pub(crate) struct SessionSlot {
     /// The host of all its sessions.
     pub(crate) host: AnyHost,
-    next: AtomicPtr<Slot>,
+    next: AtomicPtr<SessionSlot>,
     state: SessionState,
     recorder: UnsafeCell<Option<Recorder>>,
 }
 
 // SAFETY: only the thread with the lock uses the recorder, and any thread may do so; all other fields are atomic.
-unsafe impl Sync for Slot {}
+unsafe impl Sync for SessionSlot {}
 const _: () = {
     const fn is_for_any_thread<T: Send>() {}
     is_for_any_thread::<Recorder>();
 };
 
-static FIRST: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
+static FIRST: AtomicPtr<SessionSlot> = AtomicPtr::new(std::ptr::null_mut());
 
 /// All slots.
-pub(crate) fn slots() -> impl Iterator<Item = &'static Slot> {
+pub(crate) fn slots() -> impl Iterator<Item = &'static SessionSlot> {
     // SAFETY: slots are never freed, and a slot is complete before it is in the list.
-    let get = |pointer: &AtomicPtr<Slot>| unsafe { pointer.load(Acquire).as_ref() };
+    let get = |pointer: &AtomicPtr<SessionSlot>| unsafe { pointer.load(Acquire).as_ref() };
     std::iter::successors(get(&FIRST), move |slot| get(&slot.next))
 }
 
 /// Claims an unused slot for a session of this host.
-pub(crate) fn claim(host: AnyHost) -> &'static Slot {
+pub(crate) fn claim(host: AnyHost) -> &'static SessionSlot {
     let free = slots().find(|slot| slot.host.key == host.key && slot.claim());
     free.unwrap_or_else(|| add(host))
 }
 
-fn add(host: AnyHost) -> &'static Slot {
-    let slot: &'static mut Slot = Box::leak(Box::new(Slot {
+fn add(host: AnyHost) -> &'static SessionSlot {
+    let slot: &'static mut SessionSlot = Box::leak(Box::new(SessionSlot {
         host,
         next: AtomicPtr::new(FIRST.load(Acquire)),
         state: SessionState::claimed(host.keeper),
@@ -79,7 +79,7 @@ fn add(host: AnyHost) -> &'static Slot {
     slot
 }
 
-impl Deref for Slot {
+impl Deref for SessionSlot {
     type Target = SessionState;
 
     fn deref(&self) -> &SessionState {
@@ -87,7 +87,7 @@ impl Deref for Slot {
     }
 }
 
-impl Slot {
+impl SessionSlot {
     /// Access to the recorder.
     ///
     /// # Safety

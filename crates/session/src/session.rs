@@ -30,7 +30,7 @@ use crate::begin::{begin_with_lock, child_has_memory};
 use crate::outcome::{Counted, INTERNAL_ERROR, SessionOutcome};
 use crate::recording::Recorder;
 use crate::recording::Recording;
-use crate::registry::Slot;
+use crate::registry::SessionSlot;
 use crate::session_state::Status;
 use crate::termination;
 use crate::writer::LONGEST_WAIT;
@@ -41,23 +41,23 @@ pub const RUNNING_ALREADY: &str = "nthbyte is running already; call nthbyte.stop
 /// One profiling run of this process. Dropping it ends the run, if it was not [finished](Session::finish) before.
 #[derive(Debug)]
 pub struct Session {
-    slot: &'static Slot,
+    slot: &'static SessionSlot,
 }
 
-impl std::fmt::Debug for Slot {
+impl std::fmt::Debug for SessionSlot {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Slot")
+        formatter.write_str("SessionSlot")
     }
 }
 
 impl Session {
     /// The memory of the session.
-    pub(crate) const fn slot(&self) -> &'static Slot {
+    pub(crate) const fn slot(&self) -> &'static SessionSlot {
         self.slot
     }
 
     /// A handle of the session in a slot. One of them is dropped.
-    pub(crate) const fn of_slot(slot: &'static Slot) -> Self {
+    pub(crate) const fn of_slot(slot: &'static SessionSlot) -> Self {
         Self { slot }
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use super::hamt::{Direct, Map, folded};
 use super::objects;
-use super::reader::{Reader, publish};
+use super::reader::{LabelReader, publish};
 use crate::api::{Gil, PyObject};
 
 /// The part of the thread's state that is searched, in bytes: less than its size in any version.
@@ -76,7 +76,7 @@ pub fn read(gil: &Gil, agrees: bool) {
         && context != 0
         && context != NONE
     {
-        publish(Reader {
+        publish(LabelReader {
             context,
             map: Map::new(),
             variable,

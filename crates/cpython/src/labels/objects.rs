@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use super::hamt::Direct;
-use super::reader::{Reader, reader};
+use super::reader::{LabelReader, reader};
 use crate::api::{
     Api, FastFunction, Function, Gil, METH_FASTCALL, METH_NOARGS, MethodDef, PyObject,
 };
@@ -386,7 +386,7 @@ unsafe fn remember_call(
 /// # Safety
 /// The GIL is held.
 #[inline(always)]
-unsafe fn in_force(api: &Api, reader: &Reader) -> (usize, *mut Entered) {
+unsafe fn in_force(api: &Api, reader: &LabelReader) -> (usize, *mut Entered) {
     // SAFETY: the thread's own state; the layout was checked.
     unsafe {
         let state = (api.PyThreadState_GetUnchecked)() as usize;
@@ -451,7 +451,7 @@ unsafe extern "C" fn exit(this: *mut PyObject, _: *const *mut PyObject, _: isize
 /// # Safety
 /// The GIL is held; the label is live.
 #[inline(always)]
-unsafe fn leave(gil: &Gil, objects: &Objects, reader: &Reader, label: *mut Label) {
+unsafe fn leave(gil: &Gil, objects: &Objects, reader: &LabelReader, label: *mut Label) {
     // SAFETY: by the caller. What is in force is alive as long as its context has it.
     unsafe {
         let (context, entered) = in_force(gil.api(), reader);

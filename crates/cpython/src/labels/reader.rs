@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use super::hamt::{Map, Words};
 
 /// How samples find the labels, once that has been checked; null before.
-static READER: AtomicPtr<Reader> = AtomicPtr::new(std::ptr::null_mut());
+static READER: AtomicPtr<LabelReader> = AtomicPtr::new(std::ptr::null_mut());
 
 /// See [`READER`].
-pub struct Reader {
+pub struct LabelReader {
     /// The offset of the context in a thread's state.
     pub context: usize,
     pub map: Map,
@@ -21,17 +21,17 @@ pub struct Reader {
 }
 
 /// Lets samples read labels from now on.
-pub fn publish(reader: Reader) {
+pub fn publish(reader: LabelReader) {
     READER.store(Box::into_raw(Box::new(reader)), Release);
 }
 
 #[inline]
-pub fn reader() -> Option<&'static Reader> {
+pub fn reader() -> Option<&'static LabelReader> {
     // SAFETY: readers are never freed.
     unsafe { READER.load(Acquire).as_ref() }
 }
 
-impl Reader {
+impl LabelReader {
     /// The context of a thread.
     #[inline(always)]
     pub fn context(&self, state: usize, words: &impl Words) -> Option<usize> {

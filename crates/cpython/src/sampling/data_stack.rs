@@ -35,14 +35,14 @@ const MOST_UNKNOWN: usize = 4;
 
 /// Who walks. Each has a bit of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader {
+pub enum StackReader {
     /// Samples of objects.
     Objects,
     /// Samples of native memory.
     Native,
 }
 
-impl Reader {
+impl StackReader {
     const fn mark(self) -> usize {
         match self {
             Self::Objects => 1 << 63,
@@ -112,7 +112,7 @@ impl Chunks {
     pub unsafe fn unchanged(
         &mut self,
         layout: &Layout,
-        reader: Reader,
+        reader: StackReader,
         thread: usize,
     ) -> Option<Passed> {
         // SAFETY: by the contract; the chunks are a list that ends with 0.
@@ -140,7 +140,7 @@ impl Chunks {
     /// # Safety
     /// The calling thread has not run since the walk.
     #[unsafe(link_section = "nthbyte_hot")]
-    pub unsafe fn add(&mut self, reader: Reader, all: usize, passed: &[Passed]) {
+    pub unsafe fn add(&mut self, reader: StackReader, all: usize, passed: &[Passed]) {
         if self.0.try_reserve(passed.len()).is_err() {
             return;
         }

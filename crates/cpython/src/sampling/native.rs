@@ -25,7 +25,7 @@ use crate::api::Api;
 use crate::labels;
 use crate::layout::Layout;
 use crate::sampling::codes::Codes;
-use crate::sampling::data_stack::Reader;
+use crate::sampling::data_stack::StackReader;
 use crate::sampling::walker::Walker;
 use nthbyte_host::process::Probe;
 
@@ -66,7 +66,7 @@ pub fn begin(api: &'static Api, layout: &Layout, session: &Session, seed: u64, w
         *STATE.with(&mut recording) = Some(State {
             api,
             layout: *layout,
-            walker: Walker::new(Reader::Native),
+            walker: Walker::new(StackReader::Native),
             codes: Codes::new(api),
             has_frames,
             freed_codes: 0,

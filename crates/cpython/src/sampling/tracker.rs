@@ -20,7 +20,7 @@ use crate::labels;
 use crate::layout::Layout;
 use crate::sampling::allocation_sites::AllocationSites;
 use crate::sampling::codes::Codes;
-use crate::sampling::data_stack::Reader;
+use crate::sampling::data_stack::StackReader;
 use crate::sampling::native;
 use crate::sampling::rounding::Rounding;
 use crate::sampling::tokens::{Numbers, Tokens};
@@ -101,7 +101,7 @@ impl Tracker {
             layout,
             heap,
             debug_hooks,
-            walker: Walker::new(Reader::Objects),
+            walker: Walker::new(StackReader::Objects),
             codes: Codes::new(api),
             types: Types::new(gil, sites),
             period: Period::EVERY,

@@ -11,7 +11,7 @@ use nthbyte_profile::event::{FrameKind, Node, NodeId};
 
 use crate::layout::{Entries, Layout, UNUSED};
 use crate::sampling::codes::Codes;
-use crate::sampling::data_stack::{Chunks, Cursor, Passed, Reader};
+use crate::sampling::data_stack::{Chunks, Cursor, Passed, StackReader};
 use crate::sampling::kept::Kept;
 use crate::sampling::merge::{Mark, MarkKind, Piece, merge};
 use nthbyte_host::process::field;
@@ -82,7 +82,7 @@ struct Walk {
 
 /// Walks stacks, and stores the last one.
 pub struct Walker {
-    reader: Reader,
+    reader: StackReader,
     walk: Walk,
     placed: PerEpoch<LastStack>,
     /// The Python frames of a walk, while they are merged with native ones.
@@ -92,8 +92,8 @@ pub struct Walker {
 }
 
 impl Walker {
-    /// A walker. There is one for each [`Reader`].
-    pub fn new(reader: Reader) -> Self {
+    /// A walker. There is one for each [`StackReader`].
+    pub fn new(reader: StackReader) -> Self {
         Self {
             reader,
             walk: Walk::default(),
@@ -505,7 +505,7 @@ impl LastStack {
     /// # Safety
     /// The walked thread has not run since.
     #[inline(always)]
-    unsafe fn take(&mut self, walk: &Walk, end: End, reader: Reader) -> Option<()> {
+    unsafe fn take(&mut self, walk: &Walk, end: End, reader: StackReader) -> Option<()> {
         let seen = &walk.seen;
         let outside = match end {
             End::Known(outside) => outside,

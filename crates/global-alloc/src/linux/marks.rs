@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_host::memory::SMALLEST_PAGE;
-use nthbyte_requests::blocks::Found;
+use nthbyte_requests::blocks::FoundBlock;
 
 /// The smallest size of a marked block, which glibc gives back at its free. Smaller ones stay as they are in a list of
 /// the thread: each free of a loop would search.
@@ -58,12 +58,12 @@ pub(super) fn of_sample(layout: Layout) -> Option<(Layout, usize)> {
 }
 
 /// Whether a block in the table is marked.
-pub(super) const fn is_marked(found: Found) -> bool {
+pub(super) const fn is_marked(found: FoundBlock) -> bool {
     found.detail == MARKED
 }
 
 /// What the inner allocator was asked for, for a block that the program asked for with `layout`.
-pub(super) fn asked(found: Option<Found>, layout: Layout) -> Layout {
+pub(super) fn asked(found: Option<FoundBlock>, layout: Layout) -> Layout {
     match found {
         Some(found) if is_marked(found) => {
             let (size, align) = marked(layout);

@@ -13,7 +13,7 @@ use super::hooks::{self, MOST_SETTERS};
 
 /// A program whose collector can be hooked.
 #[derive(Debug)]
-pub struct Found {
+pub struct HookableProgram {
     /// The collector.
     collector: Collector,
     /// The functions to hook.
@@ -27,7 +27,7 @@ pub struct Found {
 ///
 /// # Errors
 /// One clause that says why the collector cannot be hooked. Nothing was changed then.
-pub fn find() -> Result<Option<Found>, String> {
+pub fn find() -> Result<Option<HookableProgram>, String> {
     let Some(program) = MappedLibrary::of_program().filter(MappedLibrary::is_translated) else {
         return Ok(None);
     };
@@ -61,7 +61,7 @@ pub fn find() -> Result<Option<Found>, String> {
             hooks.push(detour(hooks::setter(number), setter)?);
         }
     }
-    Ok(Some(Found {
+    Ok(Some(HookableProgram {
         collector,
         hooks,
         knows_setup,
@@ -96,7 +96,7 @@ fn check_starts(collector: &Collector, functions: Option<&FunctionTable>) -> Res
     }
 }
 
-impl Found {
+impl HookableProgram {
     /// Places the hooks, and begins to sample.
     ///
     /// # Errors

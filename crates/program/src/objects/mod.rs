@@ -28,5 +28,5 @@ mod pending;
 
 #[cfg(not(test))]
 pub use engine::begin_in_child;
-pub use find::{Found, find};
+pub use find::{HookableProgram, find};
 pub use pending::end;

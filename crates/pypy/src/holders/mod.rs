@@ -28,7 +28,7 @@ use nthbyte_rpython::binary::MappedLibrary;
 use nthbyte_session::snapshots::{self, Duplicate, Limits, cost, room};
 
 use self::dump::{Dump, Role, flag};
-use self::result::{Found, Named, Sought};
+use self::result::{Named, Sought, Unnamed};
 use crate::collector::Engine;
 use crate::sealed::Seal;
 use crate::types::{Types, is_cache, is_compiled, is_of_python};
@@ -57,7 +57,7 @@ struct Copied {
     /// Where the objects of the recording's samples are.
     followed: Vec<(usize, SampleId)>,
     dump: *mut Dump,
-    found: Option<Found>,
+    found: Option<Unnamed>,
 }
 
 /// What a snapshot is asked of.
@@ -164,7 +164,7 @@ pub fn graph(roots: &[usize], frames: &[[usize; 2]]) -> usize {
     copied().map_or(0, |copied| copied.graph(roots, frames))
 }
 
-/// Three numbers for each node: its address, the number of its parent, and whether Python can have it: see [`Found::nodes`].
+/// Three numbers for each node: its address, the number of its parent, and whether Python can have it: see [`Unnamed::nodes`].
 pub fn nodes(into: &mut [u64]) {
     if let Some(found) = copied().and_then(|copied| copied.found.as_ref()) {
         found.nodes(into);
@@ -264,7 +264,7 @@ impl Copied {
         );
         // SAFETY: the addresses are those of objects of this process, which no collection moves or frees any more.
         let found = unsafe {
-            Found::new(
+            Unnamed::new(
                 graph,
                 sizes,
                 part,

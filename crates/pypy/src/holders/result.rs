@@ -55,7 +55,7 @@ struct Drawn {
 }
 
 /// What the graph says, before references have names.
-pub struct Found {
+pub struct Unnamed {
     objects: u64,
     period: u64,
     outcome: SnapshotOutcome,
@@ -64,7 +64,7 @@ pub struct Found {
     drawn: Vec<Drawn>,
 }
 
-impl Found {
+impl Unnamed {
     /// # Safety
     /// Each node of the graph with an even address is an object of this process.
     #[allow(clippy::too_many_arguments)] // what was found, step by step
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn what_is_inside_counts_for_what_is_around_it() {
-        let found = Found {
+        let found = Unnamed {
             objects: 4,
             period: 100,
             outcome: SnapshotOutcome::Complete,

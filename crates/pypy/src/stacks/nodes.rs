@@ -15,9 +15,9 @@ const SETS: usize = 256;
 /// The place of a step's entry. It follows from the step, the next outer step and their depth. So all entries for
 /// a stack can be fetched together, before the node of any step is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot(u32);
+pub struct NodeSlot(u32);
 
-impl Slot {
+impl NodeSlot {
     /// The slot of the step at a depth, counted from the outermost step.
     #[must_use]
     pub fn of(step: Step, outside: Option<Step>, depth: usize) -> Self {
@@ -60,13 +60,13 @@ impl Nodes {
     }
 
     /// Fetches the entries of a slot into the cache.
-    pub fn prefetch(&self, slot: Slot) {
+    pub fn prefetch(&self, slot: NodeSlot) {
         prefetch(&raw const self.0[slot.0 as usize]);
     }
 
     /// The node that a step leads to from `parent`, if the table has it.
     #[must_use]
-    pub fn get(&self, slot: Slot, parent: NodeId, step: Step) -> Option<NodeId> {
+    pub fn get(&self, slot: NodeSlot, parent: NodeId, step: Step) -> Option<NodeId> {
         let mut entries = self.0[slot.0 as usize].0.iter().flatten();
         entries
             .find(|entry| entry.parent == parent && entry.step == step)
@@ -74,7 +74,7 @@ impl Nodes {
     }
 
     /// Adds the node that a step leads to from `parent`. It replaces the oldest entry of the slot.
-    pub fn put(&mut self, slot: Slot, parent: NodeId, step: Step, node: NodeId) {
+    pub fn put(&mut self, slot: NodeSlot, parent: NodeId, step: Step, node: NodeId) {
         let set = &mut self.0[slot.0 as usize].0;
         set.copy_within(..3, 1);
         set[0] = Some(Entry { step, parent, node });
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn a_slot_keeps_the_last_four() {
         let mut nodes = Nodes::new();
-        let slot = Slot(7);
+        let slot = NodeSlot(7);
         for number in 0..5 {
             nodes.put(
                 slot,
@@ -118,7 +118,11 @@ mod tests {
         // Seven nodes, each with one step to a node below it.
         let way = |number: u32| {
             let (parent, last) = (number % 7, step(number / 7));
-            (Slot::of(last, Some(step(parent)), 1), NodeId(parent), last)
+            (
+                NodeSlot::of(last, Some(step(parent)), 1),
+                NodeId(parent),
+                last,
+            )
         };
         let mut known = 0;
         for number in 0..3000 {

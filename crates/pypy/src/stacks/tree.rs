@@ -9,7 +9,7 @@ use super::frame_list::WHOLE_RECORD;
 use super::known_names;
 use super::links::{Step, StepKind};
 use super::names::CodeName;
-use super::nodes::{Nodes, Slot};
+use super::nodes::{NodeSlot, Nodes};
 use super::record::RawFrame;
 use super::vmprof::Vmprof;
 use crate::gil_trap::GilTrap;
@@ -176,9 +176,9 @@ fn step(stack: &[Step], depth: usize) -> Step {
 }
 
 /// The slot of the table for this step.
-fn slot(stack: &[Step], depth: usize) -> Slot {
+fn slot(stack: &[Step], depth: usize) -> NodeSlot {
     let outside = depth.checked_sub(1).map(|depth| step(stack, depth));
-    Slot::of(step(stack, depth), outside, depth)
+    NodeSlot::of(step(stack, depth), outside, depth)
 }
 
 /// What is outside of a step.

@@ -104,8 +104,8 @@ impl PageTables {
     }
 
     /// Reads the pages of ranges below `end`. With `with_files` it also tells pages of files from others.
-    pub(super) fn reader(&self, end: usize, with_files: bool) -> Reader<'_> {
-        Reader {
+    pub(super) fn reader(&self, end: usize, with_files: bool) -> TableReader<'_> {
+        TableReader {
             file: &self.file,
             with_files,
             found: [Region::default(); REGIONS],
@@ -117,7 +117,7 @@ impl PageTables {
 }
 
 /// Reads the pages of one range after the other, in the order of their addresses.
-pub(super) struct Reader<'a> {
+pub(super) struct TableReader<'a> {
     file: &'a File,
     with_files: bool,
     /// The regions that the last request returned.
@@ -129,7 +129,7 @@ pub(super) struct Reader<'a> {
     end: usize,
 }
 
-impl Reader<'_> {
+impl TableReader<'_> {
     /// The pages of a range, which lies behind the ranges of earlier calls. `None` if the kernel refuses.
     pub(super) fn pages(&mut self, range: &Range<usize>) -> Option<Pages> {
         let mut pages = Pages::default();

@@ -51,11 +51,11 @@ fn of_piece(range: Range<usize>, pages: &mut Vec<u8>) -> u64 {
 
 /// Reads one range after the other, in the order of their addresses: by the page tables, where the kernel shows them. Pages
 /// that are swapped out count as resident here: they hold what was written to them.
-pub(crate) struct Reader {
+pub(crate) struct ResidentPages {
     tables: Option<PageTables>,
 }
 
-impl Reader {
+impl ResidentPages {
     pub(crate) fn open() -> Self {
         Self {
             tables: PageTables::open(),
@@ -127,7 +127,7 @@ mod tests {
         let ranges = [0..5, 5..7, 7..40].map(of);
         for tables in [PageTables::open(), None] {
             let mut found = [0; 3];
-            Reader { tables }.each(&ranges, |at, bytes| found[at] = bytes / PAGE as u64);
+            ResidentPages { tables }.each(&ranges, |at, bytes| found[at] = bytes / PAGE as u64);
             assert_eq!(found, [3, 0, 2]);
         }
         // SAFETY: the mapping is this test's, and unused.

@@ -32,7 +32,7 @@ use crate::begin::record_now;
 use crate::contract::{Host, Placed};
 use crate::guard::guarded;
 use crate::recording::Recording;
-use crate::registry::Slot;
+use crate::registry::SessionSlot;
 use crate::session::Session;
 
 /// A sampled request.
@@ -65,7 +65,7 @@ const MOST_ROUNDS: u32 = 500;
 const ROUND: Duration = Duration::from_millis(1);
 
 /// The session that receives samples; null if none does. Slots are never freed.
-static SESSION: AtomicPtr<Slot> = AtomicPtr::new(std::ptr::null_mut());
+static SESSION: AtomicPtr<SessionSlot> = AtomicPtr::new(std::ptr::null_mut());
 /// The number of the source of allocator blocks. That of mappings follows it.
 static SOURCE: AtomicU16 = AtomicU16::new(0);
 /// See [`count_whole_mappings`].
@@ -119,7 +119,7 @@ pub(crate) fn host() -> Option<&'static dyn Host> {
     slot().map(|slot| slot.host.host)
 }
 
-fn slot() -> Option<&'static Slot> {
+fn slot() -> Option<&'static SessionSlot> {
     // SAFETY: slots are never freed.
     unsafe { SESSION.load(Acquire).as_ref() }
 }

@@ -30,7 +30,7 @@ use nthbyte_profile::event::{Allocation, LostKind, Nanos, NodeId, SampleId};
 use nthbyte_sampling::{Period, Random};
 
 use crate::begin::record_now;
-use crate::composition::resident::{Reader, resident};
+use crate::composition::resident::{ResidentPages, resident};
 use crate::native::pieces::SampledMapping;
 use crate::recording::PerEpoch;
 use crate::recording::Recording;
@@ -255,7 +255,7 @@ pub(crate) fn look(now: Nanos, all: bool) -> bool {
         return false;
     }
     ranges.extend(parts.iter().map(|(part, _)| looked_at(part)));
-    Reader::open().each(&ranges, |at, bytes| found.push((parts[at].1, bytes)));
+    ResidentPages::open().each(&ranges, |at, bytes| found.push((parts[at].1, bytes)));
     found.sort_unstable_by_key(|&(number, _)| number);
     let Some(mut recording) = record_now() else {
         return false;

@@ -6,7 +6,7 @@
 use nthbyte_host::process::CachedProbe;
 
 use super::super::hamt::Direct;
-use super::found::{Found, MOST_LOOPS, MOST_OF_THREAD, RUNNING_LOOP, Running, TASK_TYPE};
+use super::found::{MOST_LOOPS, MOST_OF_THREAD, RUNNING_LOOP, Running, TASK_TYPE, TaskLayout};
 use super::objects::{entries, entry_of, has_name, is_instance, is_str, type_of};
 use crate::api::{Api, Gil};
 use crate::layout::Layout;
@@ -35,7 +35,7 @@ pub fn find(
     layout: &Layout,
     state: usize,
     words: &CachedProbe,
-) -> Option<Found> {
+) -> Option<TaskLayout> {
     let has_awaited_by = api.version() >= V3_14;
     let (running, task) = if has_awaited_by {
         let (offset, task) = once(state, words, |word| {
@@ -74,7 +74,7 @@ pub fn find(
         // SAFETY: the GIL is held; it is a live dictionary.
         unsafe { Gil::assume(api).increment(tasks as *mut _) };
     }
-    Some(Found {
+    Some(TaskLayout {
         running,
         task_type: class,
         text_type: api.PyUnicode_Type as usize,

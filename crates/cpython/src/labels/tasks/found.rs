@@ -1,7 +1,7 @@
 //! From a thread's state to the text of its running task: its name, and those of the tasks that wait for it.
 
 use super::super::hamt::Words;
-use super::objects::{self, Place};
+use super::objects::{self, KeyPlace};
 use super::texts::{Text, Texts};
 use crate::layout::Layout;
 
@@ -24,7 +24,7 @@ pub const TASK_TYPE: &[u8] = b"_asyncio.Task\0";
 pub static TEXTS: Texts = Texts::new();
 
 /// Where a running task is, and what it has there.
-pub struct Found {
+pub struct TaskLayout {
     pub running: Running,
     pub task_type: usize,
     pub text_type: usize,
@@ -54,12 +54,12 @@ pub enum Running {
     },
 }
 
-impl Found {
+impl TaskLayout {
     /// The number of the text of a thread's running task. `None` if there is none.
     #[inline]
     #[unsafe(link_section = "nthbyte_hot")]
     pub fn text(&self, layout: &Layout, state: usize, words: &impl Words) -> Option<u32> {
-        let mut of_loop = Place::NONE;
+        let mut of_loop = KeyPlace::NONE;
         let task = self.task(layout, state, words, &mut of_loop)?;
         self.text_of(layout, task, self.name(layout, task, words)?, words)
     }
@@ -112,7 +112,7 @@ impl Found {
         layout: &Layout,
         state: usize,
         words: &impl Words,
-        of_loop: &mut Place,
+        of_loop: &mut KeyPlace,
     ) -> Option<usize> {
         let at = |offset: usize| words.word(state.checked_add(offset)?);
         let task = match self.running {
@@ -226,7 +226,7 @@ impl Name {
 pub struct Names {
     known: [Known; KNOWN_NAMES],
     /// Where a thread's dictionary has its loop.
-    of_loop: Place,
+    of_loop: KeyPlace,
 }
 
 const KNOWN_NAMES: usize = 64;
@@ -257,7 +257,7 @@ impl Names {
                 read: none,
                 number: 0,
             }; KNOWN_NAMES],
-            of_loop: Place::NONE,
+            of_loop: KeyPlace::NONE,
         }
     }
 

@@ -33,7 +33,7 @@ use nthbyte_session::{Recording, RecordingCell};
 use super::hamt::Direct;
 use crate::api::Api;
 use crate::layout::Layout;
-use found::{BETWEEN, Found, Names, TEXTS};
+use found::{BETWEEN, Names, TEXTS, TaskLayout};
 use texts::OTHER;
 
 pub use texts::BITS;
@@ -48,7 +48,7 @@ static NAMES: RecordingCell<Names> = RecordingCell::new(Names::new());
 struct Seen {
     layout: Layout,
     /// Null before the offsets were found.
-    found: AtomicPtr<Found>,
+    found: AtomicPtr<TaskLayout>,
     /// Samples since asyncio was seen, as long as nothing is found.
     samples: AtomicU32,
 }
@@ -160,7 +160,7 @@ impl Seen {
     /// In the first samples, then in every 64th one, and not for ever.
     #[cold]
     #[inline(never)]
-    fn find(&self, api: &'static Api, state: usize) -> Option<&Found> {
+    fn find(&self, api: &'static Api, state: usize) -> Option<&TaskLayout> {
         let samples = self.samples.fetch_add(1, Relaxed);
         if samples >= 32 && (!samples.is_multiple_of(64) || samples > 1 << 16) {
             return None;
@@ -176,7 +176,7 @@ impl Seen {
 
 #[cold]
 #[inline(never)]
-fn without_gil(found: &Found, layout: &Layout, state: usize) -> Option<u32> {
+fn without_gil(found: &TaskLayout, layout: &Layout, state: usize) -> Option<u32> {
     Probe::new()?;
     found.text(layout, state, &CachedProbe::new())
 }

@@ -91,14 +91,14 @@ fn table(
 
 /// Where a dictionary's table had a key: in another of the same form, it is looked for there first.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct KeyPlace {
     keys: usize,
     form: usize,
     at: usize,
     entry: usize,
 }
 
-impl Place {
+impl KeyPlace {
     pub const NONE: Self = Self {
         keys: 0,
         form: 0,

@@ -211,7 +211,10 @@ fn walks_find_the_stack() {
         let mut random = Random::new(seed);
         let mut machine = Machine::new(memory);
         // Two walkers share the chunks, and see other moments.
-        let mut walkers = [Walker::new(Reader::Objects), Walker::new(Reader::Native)];
+        let mut walkers = [
+            Walker::new(StackReader::Objects),
+            Walker::new(StackReader::Native),
+        ];
         let mut read = 0;
         let mut all = 0;
         for round in 0..12_000 {
@@ -254,7 +257,7 @@ fn a_walk_reads_what_has_changed() {
     let mut random = Random::new(5);
     for depth in [100, 4000] {
         let mut machine = Machine::new(Memory::Kept);
-        let mut walker = Walker::new(Reader::Objects);
+        let mut walker = Walker::new(StackReader::Objects);
         (0..depth).for_each(|_| machine.call(&mut random));
         walk(&mut walker, &machine, &codes, epoch);
         for _ in 0..100 {
@@ -279,7 +282,7 @@ fn deep_stacks_keep_their_innermost_frames() {
     let epoch = Epoch::for_test(1);
     let mut random = Random::new(6);
     let mut machine = Machine::new(Memory::Kept);
-    let mut walker = Walker::new(Reader::Objects);
+    let mut walker = Walker::new(StackReader::Objects);
     let (mut read, mut moved, mut walks) = (0, 0, 0);
     let mut dropped = 0;
     for turn in 0..20_000 {
