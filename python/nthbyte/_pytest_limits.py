@@ -239,9 +239,12 @@ class Limits:
         """The figures of a test. Raises Error if they cannot be read."""
         path, call = recorded
         try:
-            exact = _measure(path, call, False, self._counts_arenas())
+            options = ["--allocated"] if "limit_allocated" in self._markers(item) else []
+            if self._counts_arenas() and sys.implementation.name == "cpython":
+                options.append("--arenas")
+            exact = _measure(path, call, options)
             if any(marker.kwargs.get("current_thread_only") for marker in item.iter_markers()):
-                exact["of_thread"] = _measure(path, call, True, self._counts_arenas())
+                exact["of_thread"] = _measure(path, call, [*options, "--thread", str(call.thread)])
         finally:
             os.unlink(path)
         if self._run is not None:
@@ -252,6 +255,7 @@ class Limits:
                 "allocations": exact["allocations"],
                 "peak": exact["peak_whole"] if knows_lives else None,
                 "left": exact["left"] if knows_lives else None,
+                "left_by": exact["left_origin"] if knows_lives else None,
             }
             self._run.recorder.add_measured(item.nodeid, figures)
             for leak in exact["leaks"]:
@@ -276,7 +280,7 @@ class Limits:
             text = (
                 f"Test was limited to allocate {show(limit)} in all but allocated {show(exact['allocated'])}"
             )
-            return text, ("nthbyte-allocated", f"{exact['allocations']} allocations")
+            return text, self._section("nthbyte-allocated", exact["allocated_by"], exact["allocations"])
         if self._has_grown(item, exact["peak"]):
             before = self._previous
             text = f"Test previously used {show(before)} but now uses {show(exact['peak'])}"
@@ -284,7 +288,7 @@ class Limits:
         if exact["peak"] < limit:
             return None
         text = f"Test was limited to {show(limit)} but allocated {show(exact['peak'])}"
-        return text, self._section(exact["at_peak"])
+        return text, self._section("nthbyte-max-memory", exact["at_peak"])
 
     def _has_grown(self, item: pytest.Item, peak: int) -> bool:
         """Whether ``--fail-on-increase`` is given and the test needs more than in its last run."""
@@ -303,7 +307,10 @@ class Limits:
         cache.set(key, {"peak": peak})
         return False
 
-    def _section(self, at_peak: list[dict[str, Any]]) -> tuple[str, str] | None:
+    def _section(
+        self, title: str, stacks: list[dict[str, Any]], count: int | None = None
+    ) -> tuple[str, str] | None:
+        """The stacks with most bytes; ``count`` is the number of all allocations, if it is shown."""
         verbosity = self._config.get_verbosity()
         try:
             verbosity = int(self._config.getini("verbosity_memray"))
@@ -312,11 +319,11 @@ class Limits:
             pass
         if verbosity < 0:
             return None
-        shown = at_peak if verbosity >= 2 else at_peak[:_STACKS]
+        shown = stacks if verbosity >= 2 else stacks[:_STACKS]
         body = _stacks(shown, self._frames())
-        if len(at_peak) > len(shown):
-            body += f"\n    ...and {len(at_peak) - len(shown)} more"
-        return "nthbyte-max-memory", f"List of allocations:\n{body}"
+        if len(stacks) > len(shown):
+            body += f"\n    ...and {len(stacks) - len(shown)} more"
+        return title, f"List of {'' if count is None else f'{count} '}allocations:\n{body}"
 
     def _frames(self) -> int:
         options = self._config.option
@@ -425,17 +432,13 @@ def _every(path: str, with_holders: bool) -> Config:
     }
 
 
-def _measure(path: str, call: _Call, of_thread: bool, arenas: bool) -> dict[str, Any]:
+def _measure(path: str, call: _Call, options: list[str]) -> dict[str, Any]:
     """The figures of a test's profile."""
-    command = [COMMAND, "measure-test", path]
+    command = [COMMAND, "measure-test", path, *options]
     if call.code is not None:
         command += ["--test", str(call.thread), str(call.code.co_firstlineno), call.code.co_filename]
     if call.times:
         command += ["--repetitions", ",".join(str(when - call.clock) for when in call.times)]
-    if of_thread:
-        command += ["--thread", str(call.thread)]
-    if arenas and sys.implementation.name == "cpython":
-        command.append("--arenas")
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         raise Error(f"the limit cannot be judged: {done.stderr.strip()}")

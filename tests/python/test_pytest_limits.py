@@ -143,9 +143,19 @@ def test_limits_are_exact(options: list[str], pytester: pytest.Pytester) -> None
     run.stdout.fnmatch_lines(
         ["*List of allocations:", "    - 2.0KiB allocated here:", "        block:*.py:10"]
     )
+    # Of what was freed, too: where all of it was allocated.
+    run.stdout.fnmatch_lines(
+        [
+            "*nthbyte-allocated*",
+            "*List of * allocations:",
+            "    - 20.*KiB allocated here:",
+            "        block:*.py:10",
+            "        test_allocated:*.py:*",
+        ]
+    )
     if "--nthbyte" in options:
-        # The test has its figures in the table, too.
-        run.stdout.fnmatch_lines(["Left alive at the end", "*test_*::test_leaks*"])
+        # The test has its figures in the table, too, and the line that allocated most of them.
+        run.stdout.fnmatch_lines(["Left alive at the end", "* test_*.py:10  *leaks_where_they_may"])
         # What ran between them is in profiles of the same run.
         [first] = pytester.path.glob("*.tests.json")
         profile = first.with_name(first.name.replace(".tests.json", ".nthb"))

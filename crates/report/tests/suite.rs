@@ -195,12 +195,15 @@ proptest! {
         let bytes = made_up.bytes();
         let profile = Profile::read(&bytes[..]).expect("a profile");
         let again = Reader::from_reader(&bytes[..]).expect("a profile");
-        let exact = Exact::of(&profile, again, &Conditions::default()).expect("readable");
+        let conditions = Conditions { with_allocated: true, ..Conditions::default() };
+        let exact = Exact::of(&profile, again, &conditions).expect("readable");
         let sizes = |keep: &dyn Fn(&Sample) -> bool| -> u64 {
             profile.samples.iter().filter(keep).map(|sample| sample.shape.size).sum()
         };
         prop_assert_eq!(exact.allocated, sizes(&|_| true));
         prop_assert_eq!(exact.left, sizes(&|sample| sample.freed.is_none()));
+        prop_assert_eq!(exact.allocated_by.iter().map(|of| of.bytes).sum::<u64>(), exact.allocated);
+        prop_assert_eq!(exact.allocated_by.iter().map(|of| of.blocks).sum::<u64>(), exact.allocations);
         prop_assert!(exact.left <= exact.peak && exact.peak <= exact.allocated);
         prop_assert_eq!(exact.at_peak.iter().map(|of| of.bytes).sum::<u64>(), exact.peak);
         // At no time of the file's clock is more alive than the peak, but for what was freed at the same time.

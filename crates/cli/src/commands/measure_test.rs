@@ -21,6 +21,9 @@ pub struct Arguments {
     /// Count small objects by the arenas that hold them.
     #[arg(long)]
     arenas: bool,
+    /// Show the stacks of all that it allocated, too.
+    #[arg(long)]
+    allocated: bool,
     /// The test's function: its thread, the line of its definition, its file.
     #[arg(long, num_args = 3)]
     test: Option<Vec<String>>,
@@ -52,6 +55,7 @@ impl Arguments {
         let conditions = Conditions {
             thread: self.thread,
             by_arenas: self.arenas,
+            with_allocated: self.allocated,
             repetitions: self.repetitions.iter().copied().map(Nanos).collect(),
             test: self.test.as_deref().map(test_function).transpose()?,
         };

@@ -12,7 +12,9 @@ use nthbyte_profile::model::{Function, Site};
 use nthbyte_profile::{Profile, Reader, SourceKind};
 use serde::Serialize;
 
+use super::{Origin, origin};
 use crate::holders::Keepers;
+use crate::leaks::Frames;
 
 /// What counts.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +25,8 @@ pub struct Conditions {
     pub by_arenas: bool,
     /// The times at which the test's function was called again, in order; empty if it ran once.
     pub repetitions: Vec<Nanos>,
+    /// Whether the stacks of all that it allocated are wanted.
+    pub with_allocated: bool,
     /// The test's function, if it has one that is on the stack as long as it runs.
     pub test: Option<TestFunction>,
 }
@@ -77,6 +81,10 @@ pub struct Exact {
     pub at_peak: Vec<OfStack>,
     /// What was alive when it ended, the largest first.
     pub left_by: Vec<OfStack>,
+    /// The line of the program's own code that allocated most of that.
+    pub left_origin: Option<Origin>,
+    /// All that it allocated, the largest first, if that is wanted.
+    pub allocated_by: Vec<OfStack>,
     /// Of a test that ran again: what each repetition left of a stack, at least.
     pub leaks: Vec<OfStack>,
 }
@@ -156,8 +164,13 @@ impl Exact {
         let at_peak = alive_after(&steps[..peak_at]);
         let at_peak = at_peak.filter(|&(_, is_small)| has_small || !is_small);
         exact.at_peak = by_stack(profile, at_peak.map(|(id, _)| id), conditions);
-        let left = alive_after(&steps);
-        exact.left_by = by_stack(profile, left.map(|(id, _)| id), conditions);
+        let left = alive_after(&steps).map(|(id, _)| id);
+        exact.left_by = by_stack(profile, left, conditions);
+        exact.left_origin = main_origin(profile, alive_after(&steps).map(|(id, _)| id));
+        if conditions.with_allocated {
+            let all = steps.iter().filter(|(step, _)| !step.is_free);
+            exact.allocated_by = by_stack(profile, all.map(|(step, _)| step.sample), conditions);
+        }
         exact.leaks = leaks(profile, &steps, conditions);
         exact.left = exact.left_by.iter().map(|of| of.bytes).sum();
         Ok(exact)
@@ -284,6 +297,20 @@ fn by_stack(
         *blocks += 1;
     }
     described(profile, ranked(sums.into_iter().collect()), conditions)
+}
+
+/// The line of the program's own code that has allocated most of these.
+fn main_origin(profile: &Profile, ids: impl Iterator<Item = SampleId>) -> Option<Origin> {
+    let frames = Frames::of(profile);
+    let mut sums: HashMap<Option<Origin>, u64, RandomState> = HashMap::default();
+    for id in ids {
+        let origin = origin(profile, &frames, profile.samples.stack(id));
+        *sums.entry(origin).or_default() += profile.samples.size(id);
+    }
+    let most = sums
+        .into_iter()
+        .max_by(|(one, of_one), (other, of_other)| of_one.cmp(of_other).then(other.cmp(one)));
+    most.and_then(|(origin, _)| origin)
 }
 
 /// Stacks with their bytes and blocks, those with most bytes first.

@@ -3,6 +3,8 @@
 use nthbyte_profile::event::Nanos;
 use serde::{Deserialize, Serialize};
 
+use super::Origin;
+
 /// The version of the file that is read and written.
 pub const VERSION: u32 = 1;
 
@@ -35,6 +37,9 @@ pub struct Measured {
     pub peak: Option<u64>,
     /// As there.
     pub left: Option<u64>,
+    /// As there; not in files of older versions.
+    #[serde(default)]
+    pub left_by: Option<Origin>,
 }
 
 /// A test, or a fixture that several tests share.

@@ -18,7 +18,7 @@ use foldhash::fast::RandomState;
 use nthbyte_profile::event::{Nanos, NodeId, SampleId};
 use nthbyte_profile::model::{Lifetime, Shape};
 use nthbyte_profile::{Halving, Profile};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::estimate::{Estimate, Moments, Totals};
 use crate::holders::{HeldBy, Keepers};
@@ -35,7 +35,7 @@ pub use marks::{Marks, Measured, Owner, RecordedProfile, VERSION};
 const MOST_HELD: usize = 50;
 
 /// A place in the source.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Origin {
     /// The function's qualified name.
     pub name: String,
@@ -249,6 +249,7 @@ impl Builder {
         sums.all.allocations.add(&certain(measured.allocations));
         if let Some(left) = measured.left {
             sums.left.add(&certain(left));
+            *sums.left_by.entry(measured.left_by.clone()).or_default() += left as f64;
             sums.left_is_known.get_or_insert(true);
         }
         if let Some(peak) = measured.peak {
