@@ -12,7 +12,7 @@ use nthbyte_profile::model::{Function, Site};
 use nthbyte_profile::{Profile, Reader, SourceKind};
 use serde::Serialize;
 
-use super::{Origin, origin};
+use super::origin::{Origin, origin};
 use crate::holders::Keepers;
 use crate::leaks::Frames;
 

@@ -10,15 +10,16 @@
 mod baseline;
 mod exact;
 mod marks;
+mod origin;
 mod render;
 
 use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
-use nthbyte_profile::event::{Nanos, NodeId, SampleId};
+use nthbyte_profile::event::{Nanos, SampleId};
 use nthbyte_profile::model::{Lifetime, Shape};
 use nthbyte_profile::{Halving, Profile};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::estimate::{Estimate, Moments, Totals};
 use crate::holders::{HeldBy, Keepers};
@@ -30,20 +31,11 @@ pub use baseline::{Baseline, Changes, Evidence, Evidences, TestGrowth};
 pub use exact::{Conditions, Exact, OfStack, TestFunction};
 use marks::Turns;
 pub use marks::{Marks, Measured, Owner, RecordedProfile, VERSION};
+pub use origin::Origin;
+use origin::origin;
 
 /// Of so many owners that leave most, the holders are looked for.
 const MOST_HELD: usize = 50;
-
-/// A place in the source.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Origin {
-    /// The function's qualified name.
-    pub name: String,
-    /// Its file.
-    pub file: String,
-    /// The line.
-    pub line: u32,
-}
 
 /// The figures of a test or a fixture.
 #[derive(Clone, Debug, Serialize)]
@@ -111,12 +103,6 @@ struct Sums {
     is_measured: bool,
     left_by: HashMap<Option<Origin>, f64, RandomState>,
     held_by: Option<HeldBy>,
-}
-
-impl std::hash::Hash for Origin {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        (&self.name, &self.file, self.line).hash(state);
-    }
 }
 
 /// Adds profiles up, one after the other.
@@ -345,21 +331,6 @@ impl Sums {
             exact: !self.is_sampled,
         }
     }
-}
-
-/// The innermost line of the program's own code; without one, the innermost line.
-fn origin(profile: &Profile, frames: &Frames, stack: NodeId) -> Option<Origin> {
-    if stack == NodeId::ROOT {
-        return None;
-    }
-    let own = frames.own[stack.index()].frame;
-    let frame = profile.frames.get(own as usize)?;
-    let function = profile.functions.get(frame.function as usize)?;
-    Some(Origin {
-        name: function.name.clone(),
-        file: function.file.clone(),
-        line: frame.line,
-    })
 }
 
 /// An allocation, or a free.
