@@ -49,3 +49,14 @@ def check(root: Path, rules: dict[str, Any]) -> Iterator[str]:
             yield f"{name}: `{part}` says nothing of what is in it"
     for name in longer:
         yield f"rules.toml: there is no {name}"
+    yield from unnamed_tests(root)
+
+
+def unnamed_tests(root: Path) -> Iterator[str]:
+    """Yields a line for each file of tests that would not be compiled: the program beside it does not name it."""
+    for program in sorted(root.glob("crates/*/tests/**/*.rs")):
+        if program.stem in ("all", "main"):
+            named = re.findall(r"^mod (\w+);", program.read_text(), re.MULTILINE)
+            for file in sorted(program.parent.glob("*.rs")):
+                if file != program and file.stem not in named:
+                    yield f"{program.relative_to(root)}: `mod {file.stem};` is missing"

@@ -337,3 +337,15 @@ def test_comments_blank_lines_and_tests_are_not_counted(text: str, lines: int) -
 @pytest.mark.parametrize("name", ["src/utils.rs", "src/utils/mod.rs"])
 def test_names_without_meaning_are_refused(name: str, tmp_path: Path) -> None:
     assert wrong_files(tmp_path, name, 1) == [f"{name}: `utils` says nothing of what is in it"]
+
+
+def test_a_file_of_tests_is_named_by_its_program(tmp_path: Path) -> None:
+    folder = "crates/a/tests"
+    made = {f"{folder}/all.rs": "mod one;\n", f"{folder}/one.rs": "", f"{folder}/deep/main.rs": "mod own;\n"}
+    write(tmp_path, {**made, f"{folder}/deep/own.rs": "", "crates/b/tests/alone.rs": ""})
+    assert list(files.unnamed_tests(tmp_path)) == []
+    write(tmp_path, {f"{folder}/other.rs": "", f"{folder}/deep/new.rs": ""})
+    assert list(files.unnamed_tests(tmp_path)) == [
+        f"{folder}/all.rs: `mod other;` is missing",
+        f"{folder}/deep/main.rs: `mod new;` is missing",
+    ]
