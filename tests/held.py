@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness import REPOSITORY, report
+from harness import REPOSITORY, Interpreter, report
 
 READER = REPOSITORY / "crates/profile/tests/read_format.py"
 
@@ -272,6 +272,23 @@ class Snapshot:
 def snapshots(profile: Path) -> list[Snapshot]:
     read = subprocess.run([sys.executable, READER, profile], capture_output=True, text=True, check=True)
     return [Snapshot(line) for line in read.stdout.splitlines() if line.startswith("snapshot ")]
+
+
+def of_service(interpreter: Interpreter, folder: Path, held: dict[str, tuple[int, int]]) -> Snapshot:
+    """Returns the snapshot of a run of :data:`SERVICE`. Each holder has the least and the most of ``held``, in KiB."""
+    (folder / "service.py").write_text(SERVICE)
+    done = interpreter.nthbyte("run", "--no-holders", "-o", "a.nthb", "service.py", folder=folder).ok()
+    assert done.out.splitlines()[0] == "None"
+    (found,) = snapshots(folder / "a.nthb")
+    assert (found.reason, found.outcome, found.why) == ("2", "complete", "")
+    amounts = found.amounts()
+    wrong = {
+        path: round(amounts.get(path, 0))
+        for path, (least, most) in held.items()
+        if not 0.75 * least <= amounts.get(path, 0) <= 1.3 * most
+    }
+    assert not wrong, {path: round(amount) for path, amount in amounts.items() if amount > 100}
+    return found
 
 
 def rows(profile: Path) -> list[dict[str, Any]]:

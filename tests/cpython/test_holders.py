@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness import Interpreter, report, summary
-from held import SERVICE, snapshots
+from held import of_service, snapshots
 
 # The least and the most that each holds, in KiB: its texts, and what lies around them. Drawn blocks say it to a tenth.
 HELD = {
@@ -36,18 +36,7 @@ HELD = {
 
 
 def test_each_holder_has_its_name_and_its_amount(cpython: Interpreter, tmp_path: Path) -> None:
-    (tmp_path / "service.py").write_text(SERVICE)
-    done = cpython.nthbyte("run", "--no-holders", "-o", "a.nthb", "service.py", folder=tmp_path).ok()
-    assert done.out.splitlines()[0] == "None"
-    (found,) = snapshots(tmp_path / "a.nthb")
-    assert (found.reason, found.outcome, found.why) == ("2", "complete", "")
-    amounts = found.amounts()
-    wrong = {
-        path: round(amounts.get(path, 0))
-        for path, (least, most) in HELD.items()
-        if not 0.75 * least <= amounts.get(path, 0) <= 1.3 * most
-    }
-    assert not wrong, {path: round(amount) for path, amount in amounts.items() if amount > 100}
+    found = of_service(cpython, tmp_path, HELD)
     # Two keep the models, and two the tasks: each would be enough.
     shared = [found.path(node) for node in found.others]
     assert any(path.startswith((".by_key", ".recent")) for path in shared), shared

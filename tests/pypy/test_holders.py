@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import Interpreter, report
-from held import SERVICE, Snapshot, snapshots
+from held import Snapshot, of_service, snapshots
 
 # The least and the most that each holds, in KiB: its texts, and what lies around them. Drawn objects say it to a tenth.
 HELD = {
@@ -33,18 +33,7 @@ HELD = {
 
 @pytest.mark.each
 def test_each_holder_has_its_name_and_its_amount(pypy: Interpreter, tmp_path: Path) -> None:
-    (tmp_path / "service.py").write_text(SERVICE)
-    done = pypy.nthbyte("run", "--no-holders", "-o", "a.nthb", "service.py", folder=tmp_path).ok()
-    assert done.out.splitlines()[0] == "None"
-    (found,) = snapshots(tmp_path / "a.nthb")
-    assert (found.reason, found.outcome, found.why) == ("2", "complete", "")
-    amounts = found.amounts()
-    wrong = {
-        path: round(amounts.get(path, 0))
-        for path, (least, most) in HELD.items()
-        if not 0.75 * least <= amounts.get(path, 0) <= 1.3 * most
-    }
-    assert not wrong, {path: round(amount) for path, amount in amounts.items() if amount > 100}
+    found = of_service(pypy, tmp_path, HELD)
     shared = [found.path(node) for node in found.others]
     assert any(path.startswith((".by_key", ".recent")) for path in shared), shared
     shown = json.loads(report("holders", "--json", "a.nthb", folder=tmp_path).ok().out)
