@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use nthbyte_formats::{collapsed, firefox, pprof, speedscope};
 use nthbyte_profile::synthetic::rows_looked_at;
 use nthbyte_profile::{Profile, Reader};
-use nthbyte_report::explain::{ExplainOptions, Resident, Style};
+use nthbyte_report::explain::{ExplainOptions, Style};
 use nthbyte_report::{
     At, By, Bytes, Diff, Explanation, Leaks, MemoryReport, Selected, Sort, Summary, Time, Tree,
     diff, flamegraph, fold, suite,
@@ -77,9 +77,7 @@ const COMMANDS: [(&str, Command); 17] = [
         out.write_all(text.as_bytes())
     }),
     ("explain", |profile, out| {
-        let resident = Resident::of(profile);
-        let explanation =
-            Explanation::with_resident(profile, &ExplainOptions::default(), Some(&resident));
+        let explanation = Explanation::of_whole(profile, &ExplainOptions::default());
         out.write_all(explanation.render(80, Style::Plain).as_bytes())
     }),
     ("leaks", |profile, out| {

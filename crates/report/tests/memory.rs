@@ -8,7 +8,7 @@ use nthbyte_profile::holders::{Kind, Link};
 use nthbyte_profile::meta::{Method, READS_ARE_FORBIDDEN, SourceKind};
 use nthbyte_profile::model::{Lifetime, Profile};
 use nthbyte_profile::synthetic::Synthetic;
-use nthbyte_report::explain::{ExplainOptions, Resident};
+use nthbyte_report::explain::ExplainOptions;
 use nthbyte_report::leaks::LeakPlace;
 use nthbyte_report::memory::{FreeMemoryHolder, FreeMemoryHolders, MemoryError, MemoryKey};
 use nthbyte_report::{At, Estimate, Explanation, MemoryReport};
@@ -289,9 +289,8 @@ fn a_report_says_how_far_its_reading_is_from_the_moment() {
     set(&mut profile, &[(10, 500), (49, 905), (50, 890), (100, 700)]);
     assert_eq!(far(&profile, At::Peak), None);
     let explained = |profile: &Profile| {
-        let resident = Resident::of(profile);
         let asked = ExplainOptions::default();
-        let explanation = Explanation::with_resident(profile, &asked, Some(&resident));
+        let explanation = Explanation::of_whole(profile, &asked);
         let answers = explanation.answers.into_iter();
         let sentences: Vec<String> = answers.flat_map(|answer| answer.sentences).collect();
         sentences.join(" ")

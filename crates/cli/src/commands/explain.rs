@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use clap::Args;
-use nthbyte_report::Explanation;
 use nthbyte_report::explain::{ExplainOptions, Resident};
+use nthbyte_report::{Explanation, Selection};
 
 use crate::json;
 use crate::output::{self, Output};
@@ -40,21 +40,25 @@ impl Arguments {
             "explain names the value of a label with most by itself; nthbyte summary has a row for each",
         )?;
         let profiles = self.profiles;
+        let selection = self.part.selection();
+        let is_part = selection != Selection::default();
         let question = Question {
-            selection: Some(self.part.selection()),
+            selection: Some(selection),
             says_damage: true,
             ..Question::about(profiles.find()?)
         };
         // What the resident set is made of is known of the whole program only.
-        let (resident, prepared) = question
-            .prepare_after(|whole| during("looking for the peak", || Resident::of(whole)))?;
+        let (resident, prepared) = question.prepare_after(|whole| {
+            is_part.then(|| during("looking for the peak", || Resident::of(whole)))
+        })?;
         let asked = ExplainOptions {
             words: [profiles.words(), self.part.words()].concat(),
             more_processes: profiles.more_processes(),
             repeated: self.repeated,
         };
-        let explanation = during("answering", || {
-            Explanation::with_resident(&prepared.profile, &asked, Some(&resident))
+        let explanation = during("answering", || match resident {
+            Some(whole) => Explanation::of_part(&prepared.profile, &asked, whole),
+            None => Explanation::of_whole(&prepared.profile, &asked),
         });
         Output::Standard.write(|out| {
             if self.json {

@@ -207,7 +207,7 @@ mod weight {
 struct Facts<'a> {
     profile: &'a Profile,
     /// What the resident set was made of, if that was asked.
-    resident: Option<&'a Resident>,
+    resident: Option<Resident>,
     asked: &'a ExplainOptions,
     aggregate: Aggregate,
     /// Bytes allocated, as estimated.
@@ -227,18 +227,31 @@ impl Explanation {
     /// Answers all questions.
     #[must_use]
     pub fn of(profile: &Profile, asked: &ExplainOptions) -> Self {
-        Self::with_resident(profile, asked, None)
+        Self::answering(profile, asked, || None)
     }
 
-    /// The same, with what the resident set was made of: of the whole profile, before samples were removed.
+    /// The same of a whole profile, with what the resident set was made of.
     #[must_use]
-    pub fn with_resident(
+    pub fn of_whole(profile: &Profile, asked: &ExplainOptions) -> Self {
+        let resident = || Some(Resident::of(profile));
+        Self::answering(profile, asked, resident)
+    }
+
+    /// The same of a part, with what the resident set was made of: of the whole profile, before samples were removed.
+    #[must_use]
+    pub fn of_part(profile: &Profile, asked: &ExplainOptions, whole: Resident) -> Self {
+        Self::answering(profile, asked, || Some(whole))
+    }
+
+    fn answering(
         profile: &Profile,
         asked: &ExplainOptions,
-        resident: Option<&Resident>,
+        resident: impl FnOnce() -> Option<Resident> + Send,
     ) -> Self {
         let leaks = || Leaks::of_one("", profile, asked.repeated);
-        let (leaks, facts) = both(leaks, || Facts::of(profile, asked, resident));
+        let facts = || both(resident, || Facts::of(profile, asked));
+        let (leaks, (resident, mut facts)) = both(leaks, facts);
+        facts.resident = resident;
         let bytes = facts.aggregate.estimator.bytes(&facts.aggregate.all.all);
         let mut answers = Vec::new();
         let killed = Killed::of(profile);
@@ -286,12 +299,12 @@ fn of_bytes(bytes: &Estimate) -> String {
 }
 
 impl<'a> Facts<'a> {
-    fn of(profile: &'a Profile, asked: &'a ExplainOptions, resident: Option<&'a Resident>) -> Self {
+    fn of(profile: &'a Profile, asked: &'a ExplainOptions) -> Self {
         let aggregate = Aggregate::of_stacks(profile, Moment::End);
         let estimate = aggregate.all.all.bytes.estimate;
         Self {
             profile,
-            resident,
+            resident: None,
             asked,
             places: Places::of(profile),
             exact: profile.is_exact(),

@@ -53,7 +53,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let largest = largest.filter(|_| profile.processes.len() < 2)?;
     let mut answer = facts.answer(Topic::Rss, weight::RSS, &["memory"]);
     answer.figure("rss_bytes", Estimate::exact(largest as f64));
-    let resident = facts.resident;
+    let resident = facts.resident.as_ref();
     if let Some(end) = resident.and_then(|of| of.end.as_ref()) {
         held(end, &mut answer);
     }
