@@ -267,8 +267,8 @@ pub fn runs(paths: &[PathBuf]) -> Result<Vec<Vec<PathBuf>>, FamilyError> {
     Ok(runs.into_iter().map(|(_, run)| run).collect())
 }
 
-/// So many samples of several profiles are kept, a third of a gigabyte: see [`Profile::load_all`].
-const MOST_SAMPLES: usize = 16 << 20;
+/// So many samples of several profiles are kept, so that reports on a fleet need less than a gigabyte: see [`Profile::load_all`].
+const MOST_SAMPLES: usize = 8 << 20;
 
 impl Profile {
     /// Reads several profiles as one: processes in the order of their starts, and times since the start of the first

@@ -193,25 +193,39 @@ impl Grafts {
 /// The totals of all processes together, at each time at which one of them has totals. A process
 /// contributes nothing before and after its session, but its number of allocated bytes stays.
 fn sum_memory(processes: &[Process]) -> Vec<Memory> {
-    let mut changes: Vec<(Nanos, usize, Option<Memory>)> = Vec::new();
-    for (number, process) in processes.iter().enumerate() {
+    // A process, and the number of one of its totals; that after the last one is its end.
+    let mut changes: Vec<(Nanos, u32, u32)> = Vec::new();
+    let inherited = |process: &Process| {
         let parent = process.meta.parent_pid;
         let is_child = processes.iter().any(|of| Some(of.meta.pid) == parent);
-        let inherited = if is_child { process.inherited() } else { 0 };
-        let own = process.memory.iter().map(|memory| Memory {
-            heap_used: memory.heap_used.map(|used| used.saturating_sub(inherited)),
-            ..*memory
-        });
-        changes.extend(own.map(|memory| (memory.time, number, Some(memory))));
-        changes.push((process.end, number, None));
+        if is_child { process.inherited() } else { 0 }
+    };
+    let inherited: Vec<u64> = processes.iter().map(inherited).collect();
+    for (number, process) in processes.iter().enumerate() {
+        let times = process.memory.iter().map(|memory| memory.time);
+        let times = times.chain([process.end]).zip(0..);
+        changes.extend(times.map(|(time, of)| (time, number as u32, of)));
     }
-    changes.sort_by_key(|&(time, number, memory)| (time, memory.is_none(), number));
+    let total = |number: usize, of: u32| -> Option<Memory> {
+        let memory = processes[number].memory.get(of as usize)?;
+        Some(Memory {
+            heap_used: memory
+                .heap_used
+                .map(|used| used.saturating_sub(inherited[number])),
+            ..*memory
+        })
+    };
+    changes.sort_unstable_by_key(|&(time, number, of)| {
+        let is_end = of as usize == processes[number as usize].memory.len();
+        (time, is_end, number, of)
+    });
     let mut last = vec![[None; TOTALS]; processes.len()];
     let mut sums = [None; TOTALS];
     let mut all = Vec::with_capacity(changes.len());
-    for (time, number, memory) in changes {
+    for (time, number, of) in changes {
+        let number = number as usize;
         let before = last[number];
-        let now = match memory {
+        let now = match total(number, of) {
             Some(memory) => {
                 let mut now = totals(&memory);
                 for (now, before) in now.iter_mut().zip(before) {

@@ -166,7 +166,7 @@ pub struct Inputs {
 
 /// More runs than this share [`MOST_SAMPLES`].
 const MANY: usize = 16;
-const MOST_SAMPLES: usize = 16 << 20;
+const MOST_SAMPLES: usize = 8 << 20;
 
 impl Inputs {
     /// The paths.

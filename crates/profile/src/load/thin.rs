@@ -3,12 +3,19 @@
 //! When there are too many samples, each one stays with a probability of one half, and those that stay stand for those that do not, as for samples that
 //! were lost ([`Sampling::lost`]): no figure is biased, and all intervals are wider. All files have the same part in the end. Samples of recordings of
 //! every allocation all stay: their figures are exact.
+//!
+//! Totals of memory are thinned with them: a process whose small objects die fast has as many of them as collections, and in a fleet they took more room
+//! than the samples. The largest resident set of each stretch of time stays.
 
 use std::collections::{HashMap, HashSet};
 
 use super::Loader;
+use crate::event::Memory;
 use crate::meta::{Distances, Unit};
 use crate::model::{LOST_UNIT, Sampling, SamplingId};
+
+/// So many totals of a process stay where samples are thinned, and the first and the last one.
+const MOST_TOTALS: usize = 512;
 
 #[derive(Clone, Default)]
 pub(super) struct Thinning {
@@ -18,6 +25,8 @@ pub(super) struct Thinning {
     done: u32,
     /// The samples that were drawn for.
     drawn: u64,
+    /// The processes before this one have few totals.
+    processes: usize,
     /// By a sampling of the files, the one of its samples that stay. No file gets it.
     thin: HashMap<SamplingId, SamplingId>,
 }
@@ -38,6 +47,15 @@ impl Loader {
             }
         }
         self.thinning.done = self.profile.samples.len() as u32;
+        if self.thinning.halvings > 0 {
+            let processes = &mut self.profile.processes;
+            let known = self.thinning.processes.min(processes.len());
+            for process in &mut processes[known..] {
+                thin_totals(&mut process.memory);
+            }
+            // The next file may go on with the last one.
+            self.thinning.processes = processes.len().saturating_sub(1);
+        }
     }
 
     /// The note of a profile that was thinned.
@@ -104,10 +122,54 @@ impl Loader {
     }
 }
 
+/// Of each stretch of totals, the one with the largest resident set stays; and the first and the last of all.
+fn thin_totals(all: &mut Vec<Memory>) {
+    if all.len() <= MOST_TOTALS + 2 {
+        return;
+    }
+    let (first, last) = (all[0], all[all.len() - 1]);
+    let inner = &all[1..all.len() - 1];
+    let stretches = inner.chunks(inner.len().div_ceil(MOST_TOTALS));
+    let largest = stretches.filter_map(|of| of.iter().max_by_key(|total| total.rss));
+    *all = [first]
+        .into_iter()
+        .chain(largest.copied())
+        .chain([last])
+        .collect();
+}
+
 /// Splitmix64: numbers that follow each other give numbers without a pattern.
 const fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Nanos;
+
+    #[test]
+    fn few_totals_stay_with_the_peak_the_first_and_the_last() {
+        let total = |at: u64| Memory {
+            time: Nanos(at),
+            heap_used: None,
+            heap_reserved: None,
+            rss: Some(if at == 777 { 9_000 } else { at % 50 }),
+            allocated: Some(at),
+            peak_rss: None,
+        };
+        let all: Vec<Memory> = (0..5_000).map(total).collect();
+        let mut few = all.clone();
+        thin_totals(&mut few);
+        assert!((MOST_TOTALS / 2..=MOST_TOTALS + 2).contains(&few.len()));
+        assert!(few.is_sorted_by_key(|total| total.time));
+        assert_eq!((few[0], few[few.len() - 1]), (all[0], all[4_999]));
+        assert!(few.contains(&all[777]));
+        let mut short = all[..MOST_TOTALS].to_vec();
+        thin_totals(&mut short);
+        assert_eq!(short.len(), MOST_TOTALS);
+    }
 }
