@@ -7,6 +7,7 @@
 //! | [`otlp`] | OTLP profiles, for an OpenTelemetry Collector | written, in windows |
 //! | [`speedscope`] | speedscope's own JSON | written |
 //! | [`collapsed`] | collapsed stacks, one per line, for flame graph tools | written |
+//! | [`torch`] | PyTorch's snapshots of device memory, a pickle or JSON | read, into a `.nthb` file |
 //! | [`vmprof`] | VMProf's binary profile | read, into a `.nthb` file |
 //!
 //! Every writer streams: besides the [`Profile`](nthbyte_profile::Profile) it keeps only a few bytes
@@ -30,6 +31,7 @@ pub mod pprof;
 mod rounding;
 pub mod speedscope;
 mod timeline;
+pub mod torch;
 pub mod vmprof;
 mod window;
 

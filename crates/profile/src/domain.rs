@@ -1,7 +1,7 @@
-//! Domains of memory: the interpreter's heap, and native memory.
+//! Domains of memory: the interpreter's heap, native memory, and that of devices.
 
 use crate::event::SampleId;
-use crate::meta::Source;
+use crate::meta::{Source, SourceKind};
 use crate::model::{Profile, SamplingId};
 use crate::samples::Samples;
 
@@ -13,6 +13,8 @@ pub enum Domain {
     Python,
     /// Calls of `malloc` and similar functions, and mappings.
     Native,
+    /// Memory of a device, by an import.
+    Device,
 }
 
 impl Profile {
@@ -25,6 +27,7 @@ impl Profile {
     fn domain_of(&self, sampling: SamplingId) -> Domain {
         match self.source_of(sampling) {
             Some(source) if source.is_native() => Domain::Native,
+            Some(source) if source.kind() == Some(SourceKind::Device) => Domain::Device,
             _ => Domain::Python,
         }
     }
@@ -36,23 +39,23 @@ impl Profile {
     }
 
     /// Keeps the allocation samples of one domain, or of all. The agent counts only what the interpreter's heap
-    /// allocates. So where samples of native memory stay, the count of all bytes is removed, and where no others stay, the count
+    /// allocates. So where samples of other memory stay, the count of all bytes is removed, and where no others stay, the count
     /// of blocks.
     pub fn keep_domain(&mut self, domain: Option<Domain>) {
         let mut left = Samples::default();
-        let mut has_native = false;
+        let mut has_others = false;
         let mut kept = Vec::new();
         let shapes = self.samples.shapes().iter();
         let domains: Vec<Domain> = shapes
             .map(|&shape| self.domain_of(shape.sampling))
             .collect();
-        if domain.is_none() && !domains.contains(&Domain::Native) {
+        if domain.is_none() && domains.iter().all(|&of| of == Domain::Python) {
             return;
         }
         for id in self.samples.ids() {
             let of = domains[self.samples.shape_id(id).0 as usize];
             let is_kept = domain.is_none_or(|domain| domain == of);
-            has_native |= is_kept && of == Domain::Native;
+            has_others |= is_kept && of != Domain::Python;
             if domain.is_some() {
                 kept.push(is_kept);
                 if is_kept {
@@ -64,10 +67,11 @@ impl Profile {
             self.samples = left;
             self.keep_numbers(&kept);
         }
-        if domain == Some(Domain::Native) {
+        let is_other = domain.is_some_and(|domain| domain != Domain::Python);
+        if is_other {
             self.forget_counted();
         }
-        if has_native || domain == Some(Domain::Native) {
+        if has_others || is_other {
             self.forget_counts();
         }
     }

@@ -85,6 +85,8 @@ named! {
         Native = "native",
         /// Mappings of memory.
         Mapping = "mapping",
+        /// Memory of a device, or for it, such as that of a GPU.
+        Device = "device",
         /// Processor time.
         Time = "time",
         /// Allocations in another profiler's file that does not name their kind.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use nthbyte_formats::vmprof;
+use nthbyte_formats::{torch, vmprof};
 use nthbyte_profile::folder::is_profile;
 
 use crate::output::{self, Output, say};
@@ -13,7 +13,7 @@ use crate::progress::Progress;
 /// What `import` takes.
 #[derive(Args)]
 pub struct Arguments {
-    /// The file: a VMProf profile, compressed or not.
+    /// The file: a VMProf profile, compressed or not, or a snapshot of PyTorch's device memory, a pickle or JSON.
     file: PathBuf,
     /// The profile to write (default: the file's name with the suffix .nthb, in the current folder).
     #[arg(short, long, value_name = "OUT")]
@@ -36,6 +36,14 @@ impl Arguments {
         }
         let input = std::slice::from_ref(&self.file);
         Output::Profile(output.clone()).protect(input, self.force)?;
+        if torch::is_snapshot(&self.file) {
+            let in_use = torch::import(&self.file, &output)?;
+            say!(
+                "nthbyte: wrote {}, {in_use} blocks were in use",
+                output.display()
+            );
+            return Ok(());
+        }
         let progress = Progress::bytes("reading");
         let found = vmprof::import(&self.file, &output, &mut |done, total| {
             progress.at(done, total)

@@ -29,14 +29,16 @@ enum Memory {
     Python,
     /// Calls of malloc and related functions, and mappings.
     Native,
-    /// Both.
+    /// Memory of a GPU, by an imported snapshot.
+    Device,
+    /// All of them.
     All,
 }
 
 /// The domain of memory that a command is about.
 #[derive(Args)]
 pub struct OfDomain {
-    /// Which memory to show: the interpreter's (python), that of malloc and of mappings (native), or both.
+    /// Which memory to show: the interpreter's (python), that of malloc and of mappings (native), that of a GPU (device), or all.
     #[arg(long, value_enum, default_value_t = Memory::All)]
     domain: Memory,
 }
@@ -47,6 +49,7 @@ impl OfDomain {
         match self.domain {
             Memory::Python => Some(Domain::Python),
             Memory::Native => Some(Domain::Native),
+            Memory::Device => Some(Domain::Device),
             Memory::All => None,
         }
     }
@@ -117,6 +120,7 @@ impl ProgramPart {
         let domain = match self.domain.domain {
             Memory::Python => Some("--domain=python".to_owned()),
             Memory::Native => Some("--domain=native".to_owned()),
+            Memory::Device => Some("--domain=device".to_owned()),
             Memory::All => None,
         };
         let time = |option: &str, time: Option<Nanos>| {
