@@ -230,7 +230,7 @@ test-native: all build/site/installed build/native/ready
 	$(BIN)/python -m pytest tests/native
 
 test-cpython: all build/site/installed
-	$(BIN)/python -m pytest tests/cli tests/cpython tests/diff tests/labels tests/leaks tests/python --ignore=tests/labels/test_integrations.py --ignore=tests/labels/test_clusters.py
+	$(BIN)/python -m pytest tests/cli tests/cpython tests/freethreaded tests/diff tests/labels tests/leaks tests/python --ignore=tests/labels/test_integrations.py --ignore=tests/labels/test_clusters.py
 
 # The ready labels of web frameworks, with servers under load.
 test-integrations: all build/site/installed build/labels/ready build/clusters/ready

@@ -31,6 +31,9 @@ SITE = REPOSITORY / "build" / "site"
 COMMAND = SITE / "nthbyte" / "bin" / "nthbyte"
 SCRIPT = SITE / "bin" / "nthbyte"
 
+# The folders of `make interpreters`.
+_TREES = Path(os.environ.get("NTHBYTE_INTERPRETERS") or REPOSITORY / "build" / "interpreters")
+
 # `make test-all` sets the variable: each test runs on every interpreter, and with all its cases.
 IS_ALL = bool(os.environ.get("NTHBYTE_EVERY_INTERPRETER"))
 
@@ -272,6 +275,13 @@ def pypys() -> list[Interpreter]:
     return [one for one in interpreters() if one.is_pypy]
 
 
+@functools.cache
+def free_threaded() -> list[Interpreter]:
+    """Returns the free-threaded CPythons that ``TREES=freethreaded make interpreters`` has built."""
+    found = [Interpreter(str(path)) for path in sorted(_TREES.glob("freethreaded/bin/python3.*t"))]
+    return [one for one in found if one.about and not one.about[3]]
+
+
 def _is_supported(one: Interpreter) -> bool:
     has_gil = one.about[3]
     return one.is_pypy or (has_gil and (3, 11) <= one.python_version <= (3, 15))
@@ -296,11 +306,10 @@ def _of_the_system() -> list[Interpreter]:
 
 
 def _of_the_trees() -> list[Interpreter]:
-    root = Path(os.environ.get("NTHBYTE_INTERPRETERS") or REPOSITORY / "build" / "interpreters")
-    if not root.is_dir() or os.geteuid() != 0:
+    if not _TREES.is_dir() or os.geteuid() != 0:
         return []
     found = []
-    for tree in sorted(root.iterdir()):
+    for tree in sorted(_TREES.iterdir()):
         binaries = tree / "usr" / "bin"
         if not binaries.is_dir():
             continue

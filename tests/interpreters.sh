@@ -1,8 +1,10 @@
 #!/bin/sh
-# Fetches interpreters that this system does not have, each in a small Debian of its own:
+# Fetches interpreters that this system does not have, each in a small Debian of its own, or builds them:
 #   sid     CPython 3.13, 3.14 and 3.15, and the newest PyPy
 #   trixie  PyPy 7.3.19
 #   arm64   those of sid for ARM64, which tests/emulated runs with qemu-aarch64 (Debian: qemu-user)
+#   freethreaded  CPython 3.13 without the GIL, which Debian does not have: built from its source package (10 minutes of CPU,
+#                 with the C compiler and the headers that are here), if TREES names it
 # Needs root and debootstrap. TREES selects some of them. Existing ones are kept.
 set -eu
 
@@ -10,7 +12,37 @@ cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || { echo "nthbyte: make interpreters needs root, for debootstrap and chroot" >&2; exit 1; }
 command -v debootstrap >/dev/null || { echo "nthbyte: debootstrap is missing: apt-get install debootstrap" >&2; exit 1; }
 
+build_freethreaded() {
+    folder=build/interpreters/freethreaded
+    [ -e "$folder/complete" ] && return
+    rm -rf "$folder"
+    mkdir -p "$folder/source/lists/partial" "$folder/source/archives/partial"
+    folder=$(cd "$folder" && pwd -P)
+    echo "building CPython 3.13 without the GIL"
+    (
+        cd "$folder/source"
+        echo "deb-src http://deb.debian.org/debian trixie main" >sources.list
+        # Lists of its own: the system's stay as they are.
+        set -- -o "Dir::Etc::sourcelist=$PWD/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$PWD/lists" \
+            -o "Dir::Cache=$PWD" -o Acquire::Check-Valid-Until=false
+        apt-get "$@" update
+        apt-get "$@" source --download-only python3.13
+        tar xf python3.13_*.orig.tar.xz
+        cd Python-3.13.*
+        ./configure -q --disable-gil --without-ensurepip --prefix="$folder"
+        nice make -s -j"${JOBS:-1}"
+        # Of its modules, those that most programs import are compiled.
+        make -s altinstall COMPILEALL_OPTS=-l
+    ) >"$folder.log" 2>&1 || {
+        tail -5 "$folder.log" >&2
+        exit 1
+    }
+    rm -rf "$folder/source"
+    touch "$folder/complete"
+}
+
 for tree in ${TREES:-sid trixie arm64}; do
+    [ "$tree" = freethreaded ] && { build_freethreaded; continue; }
     folder=build/interpreters/$tree
     suite=$tree
     foreign=

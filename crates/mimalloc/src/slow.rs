@@ -1,0 +1,387 @@
+//! The slow paths: the list is empty, the request is large, or the page of a freed block has a flag.
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering::Relaxed;
+
+use nthbyte_heap::BlockDomain;
+
+use crate::cut::{count, point, refill, until_sample};
+use crate::layout::{
+    FLAG_ALIGNED, HUGE_BLOCK, SHARED_MAX, SMALL_MAX, class_of, direct, heap_number, page_of,
+    segment_of, size_of_queue, thread_of,
+};
+use crate::record::{self, Record, add, domain_of};
+use crate::sampled::{self, Sample};
+use crate::settings::{original, version};
+use crate::thread::{thread_pointer, thread_state};
+
+/// Asks mimalloc.
+unsafe fn ask(domain: BlockDomain, size: usize, zero: bool) -> *mut u8 {
+    let original = original(domain);
+    // SAFETY: mimalloc's function, in a thread with a state.
+    unsafe {
+        if zero {
+            (original.calloc)(original.context, 1, size).cast()
+        } else {
+            (original.malloc)(original.context, size).cast()
+        }
+    }
+}
+
+/// The calling thread's record, with the settings of the session.
+///
+/// # Safety
+/// The state is the calling thread's.
+#[inline]
+unsafe fn prepared(state: *mut u8) -> Option<&'static mut Record> {
+    // SAFETY: by the contract. One reference at a time: only this thread uses its record, and `is_inside` says whether it is
+    // further up the stack.
+    unsafe {
+        let (record, is_new) = record::current(state)?;
+        let record = &mut *record;
+        if record.is_inside {
+            return None;
+        }
+        if record.version != version() {
+            record.take_over(state);
+        }
+        if is_new {
+            record.adopt(state);
+        }
+        Some(record)
+    }
+}
+
+/// Allocates.
+///
+/// # Safety
+/// The heap is one of the calling thread's, whose state is there. Called by our functions only.
+#[cold]
+#[inline(never)]
+#[unsafe(link_section = "nthbyte_hot")]
+pub unsafe fn allocate(address: *mut u8, size: usize, zero: bool) -> *mut u8 {
+    // SAFETY: by the contract.
+    unsafe {
+        let state = thread_state();
+        let Some(heap) = heap_number(state, address as usize) else {
+            return ask(BlockDomain::Object, size, zero);
+        };
+        let Some(record) = prepared(state) else {
+            return ask(domain_of(heap), size, zero);
+        };
+        if size > SMALL_MAX {
+            large(record, state, heap, address, size, zero)
+        } else {
+            small(record, state, heap, address, size, zero)
+        }
+    }
+}
+
+unsafe fn zeroed(block: *mut u8, bytes: usize, zero: bool) -> *mut u8 {
+    if zero {
+        // SAFETY: by the caller, the block has so many bytes.
+        unsafe { block.write_bytes(0, bytes) };
+    }
+    block
+}
+
+unsafe fn small(
+    record: &mut Record,
+    state: *mut u8,
+    heap: usize,
+    address: *mut u8,
+    size: usize,
+    zero: bool,
+) -> *mut u8 {
+    let number = class_of(size);
+    // SAFETY: the calling thread's heap and record.
+    unsafe {
+        let entry = *direct(address).add(size.div_ceil(8));
+        let class = record.class(heap, number, size_of_queue(number) as u32);
+        let is_ours = entry == &raw mut class.fake;
+        count(class);
+        let block = class.fake.free;
+        if !block.is_null() {
+            // It was filled a moment ago, or mimalloc's own page stood before it.
+            class.fake.free = (*block).next;
+            class.fake.used += 1;
+            let block_size = class.fake.block_size as usize;
+            if !is_ours {
+                point(address, number, class);
+                add(&record.counts.displaced, 1);
+            }
+            return zeroed(block.cast(), block_size, zero);
+        }
+        if until_sample(class) == 0
+            && let Some((block, page)) = sampled::block(record, heap, address, size)
+        {
+            let points = pass_sample(record, heap, number);
+            let class = &mut record.classes[heap][number];
+            let block_size = class.fake.block_size as usize;
+            point(address, number, class);
+            record.look(state, heap);
+            zeroed(block, block_size, zero);
+            let taken = Sample {
+                block,
+                requested: size,
+                block_size,
+                points,
+                heap,
+            };
+            sampled::tell(record, &taken, page);
+            return block;
+        }
+        let block = ask(domain_of(heap), size, zero);
+        if block.is_null() {
+            return block;
+        }
+        let page = page_of(segment_of(block), block);
+        let class = &mut record.classes[heap][number];
+        if until_sample(class) == 0 {
+            // There was no block of a page for samples.
+            pass_sample(record, heap, number);
+            add(&record.counts.lost, 1);
+        } else {
+            class.allocations += 1;
+            class.countdown.pass(u64::from(class.fake.block_size));
+        }
+        let class = &mut record.classes[heap][number];
+        refill(heap, class, page);
+        if *direct(address).add(class.fake.block_size as usize / 8) != &raw mut class.fake {
+            point(address, number, class);
+        }
+        record.look(state, heap);
+        block
+    }
+}
+
+/// Counts an allocation that contains a sample point, and draws the next one. Returns the number of sample points.
+fn pass_sample(record: &mut Record, heap: usize, number: usize) -> u32 {
+    let class = &mut record.classes[heap][number];
+    class.allocations += 1;
+    let bytes = u64::from(class.fake.block_size);
+    record
+        .points
+        .as_mut()
+        .map_or(0, |points| class.countdown.advance(bytes, points))
+}
+
+unsafe fn large(
+    record: &mut Record,
+    state: *mut u8,
+    heap: usize,
+    address: *mut u8,
+    size: usize,
+    zero: bool,
+) -> *mut u8 {
+    add(&record.counts.large, 1);
+    add(&record.counts.large_bytes, size as u64);
+    let points = match &mut record.points {
+        Some(points) => record.large.advance(size as u64, points),
+        None => 0,
+    };
+    // SAFETY: the calling thread's heap and record.
+    unsafe {
+        if points == 0 {
+            let block = ask(domain_of(heap), size, zero);
+            record.look(state, heap);
+            return block;
+        }
+        let found = if size <= SHARED_MAX {
+            sampled::block(record, heap, address, size)
+                .map(|(block, page)| (zeroed(block, size, zero), page))
+        } else {
+            let block = ask(domain_of(heap), size, zero);
+            if block.is_null() {
+                return block;
+            }
+            let page = sampled::alone(block);
+            if page.is_none() {
+                add(&record.counts.lost, 1);
+                record.look(state, heap);
+                return block;
+            }
+            page.map(|page| (block, page))
+        };
+        record.look(state, heap);
+        let Some((block, page)) = found else {
+            add(&record.counts.lost, 1);
+            let block = ask(domain_of(heap), size, zero);
+            record.look(state, heap);
+            return block;
+        };
+        let taken = Sample {
+            block,
+            requested: size,
+            block_size: size,
+            points,
+            heap,
+        };
+        sampled::tell(record, &taken, page);
+        block
+    }
+}
+
+/// Frees a block whose page has a flag, or belongs to another thread, or has no other block in use.
+///
+/// # Safety
+/// The block is in use, and of this domain.
+#[cold]
+#[inline(never)]
+#[unsafe(link_section = "nthbyte_hot")]
+pub unsafe fn free(domain: BlockDomain, block: *mut u8) {
+    let original = original(domain);
+    // SAFETY: by the contract.
+    unsafe {
+        let segment = segment_of(block);
+        let page = page_of(segment, block);
+        let state = thread_state();
+        let record = || {
+            // Without a look at the settings: that would free blocks.
+            let (record, is_new) = (!state.is_null()).then(|| record::current(state))??;
+            if is_new {
+                (*record).adopt(state);
+            }
+            (!(*record).is_inside).then(|| &mut *record)
+        };
+        if (*page).flags & FLAG_ALIGNED != 0 && sampled::free(record(), page, block) {
+            return;
+        }
+        if thread_of(segment) != thread_pointer() || state.is_null() {
+            (original.free)(original.context, block.cast());
+            return;
+        }
+        let heap = heap_number(state, (*page).heap);
+        let words = (*page).block_size as usize / 8;
+        (original.free)(original.context, block.cast());
+        // mimalloc has moved the page between its queues, and may have made it the first one.
+        if words <= SMALL_MAX / 8
+            && let Some(heap) = heap
+            && let Some(record) = record()
+        {
+            let number = class_of(8 * words);
+            let class = &mut record.classes[heap][number];
+            let address = crate::layout::heap_at(state, heap);
+            if class.is_active && *direct(address).add(words) != &raw mut class.fake {
+                point(address, number, class);
+                add(&record.counts.displaced, 1);
+            }
+        }
+    }
+}
+
+/// Resizes a block that is larger than a segment, or may be: mimalloc does that itself.
+///
+/// # Safety
+/// As for [`free`]; the calling thread has a state.
+#[cold]
+#[inline(never)]
+pub unsafe fn resize_huge(domain: BlockDomain, block: *mut u8, size: usize) -> *mut u8 {
+    let original = original(domain);
+    // SAFETY: by the contract.
+    unsafe {
+        let page = page_of(segment_of(block), block);
+        debug_assert!((*page).block_size >= HUGE_BLOCK);
+        let entry = ((*page).flags & FLAG_ALIGNED != 0)
+            .then(|| crate::tokens::find(page))
+            .flatten();
+        let taken = entry.and_then(|entry| entry.take(block));
+        let new: *mut u8 =
+            (original.realloc)(original.context, block.cast::<c_void>(), size).cast();
+        if new == block || new.is_null() {
+            if let (Some(entry), Some((session, token))) = (entry, taken) {
+                entry.set(block, session, token);
+            }
+            return new;
+        }
+        sampled::moved(taken, new);
+        let state = thread_state();
+        if let Some(record) = prepared(state) {
+            add(&record.counts.large, 1);
+            add(&record.counts.large_bytes, size as u64);
+            let points = match &mut record.points {
+                Some(points) => record.large.advance(size as u64, points),
+                None => 0,
+            };
+            let page = page_of(segment_of(new), new);
+            let heap = heap_number(state, (*page).heap).unwrap_or(0);
+            record.look(state, heap);
+            if points > 0 {
+                match (size > SHARED_MAX).then(|| sampled::alone(new)).flatten() {
+                    Some(entry) => {
+                        let taken = Sample {
+                            block: new,
+                            requested: size,
+                            block_size: size,
+                            points,
+                            heap,
+                        };
+                        sampled::tell(record, &taken, entry);
+                    }
+                    None => add(&record.counts.lost, 1),
+                }
+            }
+        }
+        new
+    }
+}
+
+/// The calling thread's record, for tests: how many allocations of a size come before the one that is sampled.
+///
+/// # Safety
+/// The calling thread has a state, and is in no function of ours.
+#[cfg(feature = "test-seams")]
+pub unsafe fn until_sample_of(heap: usize, size: usize) -> Option<u64> {
+    // SAFETY: by the contract.
+    unsafe {
+        let record = prepared(thread_state())?;
+        let class = &mut record.classes[heap][class_of(size)];
+        if !class.is_active {
+            return None;
+        }
+        count(class);
+        Some(until_sample(class))
+    }
+}
+
+/// For tests: how many bytes away the next sample point among the thread's large requests is, and its samples that were lost.
+///
+/// # Safety
+/// As for [`until_sample_of`].
+#[cfg(feature = "test-seams")]
+pub unsafe fn large_and_lost() -> Option<(u64, u64)> {
+    // SAFETY: by the contract.
+    let record = unsafe { prepared(thread_state())? };
+    Some((
+        record.large.bytes_until_sample(),
+        record.counts.lost.load(Relaxed),
+    ))
+}
+
+/// For tests: the number of the heap that a block is of, and the block's size.
+///
+/// # Safety
+/// The calling thread has allocated it a moment ago.
+#[cfg(feature = "test-seams")]
+pub unsafe fn place_of(block: *mut u8) -> Option<(usize, usize)> {
+    // SAFETY: by the contract.
+    unsafe {
+        let page = page_of(segment_of(block), block);
+        Some((
+            heap_number(thread_state(), (*page).heap)?,
+            (*page).block_size as usize,
+        ))
+    }
+}
+
+/// For tests: the number of records, and of those that belong to no thread.
+#[cfg(feature = "test-seams")]
+pub fn records() -> (usize, usize) {
+    let (mut all, mut free) = (0, 0);
+    record::for_each(|record| {
+        all += 1;
+        // SAFETY: records are never freed.
+        free += usize::from(unsafe { (*record).state.load(Relaxed) } == 0);
+    });
+    (all, free)
+}
