@@ -29,7 +29,7 @@ class Config(TypedDict):
     native_frames: bool
     """Whether samples of native memory and time samples have the frames of native code."""
     whole_mappings: bool
-    """Whether mappings and large blocks count as a whole, and not with what is touched of them: for limits of tests."""
+    """Whether mappings and large blocks count as a whole, and not with their touched part: for limits of tests."""
     huge_pages: str
     """``thp``, ``hugetlb`` or ``off``."""
     holders: str

@@ -17,7 +17,7 @@ pub const SYMBOL: &CStr = c"nthbyte_native_interface";
 pub const VERSION: u32 = 6;
 /// The token of a block whose free the observer need not learn of.
 pub const NOT_INTERESTED: u64 = u64::MAX;
-/// In the token of memory that counts with what is touched of it, and of no other sample's.
+/// In the token of memory that counts with its touched part, and of no other sample's.
 pub const LAZY: u64 = 1 << 62;
 /// The largest number of ranges in [`NativeSettings::excluded`].
 pub const MOST_RANGES: usize = 4;
@@ -87,7 +87,7 @@ pub struct Request {
     pub kind: Kind,
     /// The return address of the call.
     pub caller: usize,
-    /// Where the memory begins, if it counts with what is touched of it: a mapping, or a block with one of its own. 0 if it
+    /// Where the memory begins, if it counts with its touched part: a mapping, or a block with one of its own. 0 if it
     /// counts as a whole.
     pub lazy: usize,
 }
@@ -101,7 +101,7 @@ pub struct NativeObserver {
     pub sampled: unsafe extern "C" fn(&Request) -> u64,
     /// Sampled memory is being freed or resized.
     pub freed: unsafe extern "C" fn(token: u64),
-    /// Memory that counts with what is touched of it is about to be freed or resized.
+    /// Memory that counts with its touched part is about to be freed or resized.
     pub look: unsafe extern "C" fn(token: u64),
     /// Addresses are about to be unmapped. Returns whether that was noted.
     pub unmap: unsafe extern "C" fn(start: usize, size: usize) -> bool,

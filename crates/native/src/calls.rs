@@ -222,7 +222,7 @@ pub unsafe fn record(
     };
 }
 
-/// The same as [`record`]; `is_lazy` tells whether the block counts with what is touched of it.
+/// The same as [`record`]; `is_lazy` tells whether the block counts with its touched part.
 ///
 /// # Safety
 /// As for [`record`].

@@ -67,7 +67,7 @@ pub fn freed(token: u64) {
     }
 }
 
-/// Reports that memory that counts with what is touched of it is about to be freed or resized.
+/// Reports that memory that counts with its touched part is about to be freed or resized.
 pub fn look(token: u64) {
     if let Some(look) = LOOK.get() {
         // SAFETY: as above.

@@ -68,7 +68,7 @@
 //! output/      the profile's file, with a provisional end        claims          its claim, for launchers in Python
 //! pressure/    how near the process is to a limit of its memory  groups        the control groups that limit it
 //! composition/ what the resident set is made of, at intervals; how busy the process is
-//! native/      native memory: samples, the library's observer, mappings by what is touched, names of libraries
+//! native/      native memory: samples, the library's observer, mappings by their touched parts, names of libraries
 //! ticks/       time samples, from timers and a signal handler to the file
 //! mark         a moment of a running session
 //! labels       what threads work on: keys and values, and sets of them

@@ -1,4 +1,4 @@
-//! When the writer thread looks at the mappings of which what is touched counts ([`crate::native::touched`]).
+//! When the writer thread looks at the mappings whose touched part counts ([`crate::native::touched`]).
 
 use std::time::Duration;
 

@@ -48,7 +48,7 @@ pub struct SampledRequest {
     pub function: &'static str,
     /// Whether the memory is a mapping and no block of an allocator.
     pub is_mapping: bool,
-    /// Where the memory begins, if it counts with what is touched of it. 0 if it counts as a whole.
+    /// Where the memory begins, if it counts with its touched part. 0 if it counts as a whole.
     pub lazy: usize,
     /// The return address of the call, which is in progress in this thread; 0 if it does not matter.
     pub caller: usize,
@@ -103,7 +103,7 @@ pub fn begin(session: &Session) -> Option<u64> {
     Some(period)
 }
 
-/// Whether mappings, and large blocks, count as a whole from their request on, and not with what is touched of them: in the session
+/// Whether mappings, and large blocks, count as a whole from their request on, and not with their touched part: in the session
 /// that begins next.
 pub fn count_whole_mappings(are_whole: bool) {
     ARE_WHOLE.store(are_whole, Relaxed);
@@ -299,7 +299,7 @@ pub fn freed(token: u64) {
     });
 }
 
-/// Looks at memory that counts with what is touched of it, and is about to be freed or resized. It runs as [`sampled`] does.
+/// Looks at memory that counts with its touched part, and is about to be freed or resized. It runs as [`sampled`] does.
 pub fn look(token: u64) {
     guarded(|| {
         if may_look() && token & LAZY != 0 && token != NOT_INTERESTED {

@@ -16,7 +16,7 @@
 //! thread that unmaps or frees the memory, just before. What is in memory at the first look counts from the request on.
 //!
 //! *Why that is unbiased.* The sample points of a mapping are a Poisson process over its bytes. Which of its pages are touched
-//! does not depend on them, so the points in what is touched are one, too: a binomial part of those that are left. A
+//! does not depend on them, so the points in the touched part are one, too: a binomial part of those that are left. A
 //! mapping of many periods is met in any case; the points of its pieces are drawn when they are needed.
 //!
 //! Large blocks of the C library with a mapping of their own are treated in the same way.

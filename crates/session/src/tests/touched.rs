@@ -1,4 +1,4 @@
-//! Mappings, of which what is touched counts.
+//! Mappings whose touched part counts.
 
 use std::ops::Range;
 
