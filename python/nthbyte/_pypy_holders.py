@@ -8,16 +8,19 @@ the copy: attributes are read by the descriptors of built-in types, and finalize
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
-import collections
 import gc
 import sys
-from types import CodeType, FrameType, FunctionType, MethodType, ModuleType, TracebackType
+
+# Built in. The modules `types` and `collections` would stay as 300 KiB of objects, which each collection of a program
+# that has not imported them would look at.
+from _collections import deque
 
 from __pypy__.thread import _signals_enter, _signals_exit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import CodeType, FrameType
     from typing import Any
 
     from nthbyte._pypy import _Library
@@ -38,7 +41,20 @@ _MOST_INNER, _DEEPEST = 20_000, 6
 # A code object with this flag has variables of its own.
 _CO_NEWLOCALS = 2
 
-_module_names = vars(ModuleType)["__dict__"].__get__
+
+def _here() -> Any:
+    """Returns an exception with a traceback."""
+    try:
+        raise Exception
+    except Exception as error:
+        return error
+
+
+_ModuleType: Any = type(sys)
+_FunctionType, _FrameType, _TracebackType = type(_here), type(sys._getframe()), type(_here().__traceback__)
+_MethodType = type(_here().with_traceback)
+
+_module_names = vars(_ModuleType)["__dict__"].__get__
 
 # What the copy needs, which goes on in `go_on`.
 _library: _Library | None = None
@@ -117,7 +133,7 @@ def _modules() -> list[tuple[str, Any, dict[str, Any]]]:
     """Returns the name of each module, itself, and its dictionary."""
     found = []
     for name, module in list(sys.modules.items()):
-        if issubclass(type(module), ModuleType) and type(name) is str:
+        if issubclass(type(module), _ModuleType) and type(name) is str:
             names = _module_names(module)
             if type(names) is dict:
                 found.append((name, module, names))
@@ -230,14 +246,14 @@ class _Naming:
         kind, own = _OBJECT, _name_of(of)
         if id(value) in self._modules:
             kind, own = _MODULE, self._modules[id(value)]
-        elif issubclass(of, ModuleType):
+        elif issubclass(of, _ModuleType):
             names = _module_names(value)
             kind, own = _MODULE, self._modules.get(id(names), own)
         elif issubclass(of, type):
             kind, own = _CLASS, _name_of(value)
-        elif of is FunctionType:
+        elif of is _FunctionType:
             kind, own = _FUNCTION, value.__qualname__
-        elif of is FrameType:
+        elif of is _FrameType:
             kind, own = _FRAME, _name_of_code(value.f_code)
         elif own in _FRAMES_OF and of.__module__ == "builtins":
             kind, own = _GENERATOR, value.__qualname__
@@ -249,7 +265,7 @@ class _Naming:
         self._lines.append(f"{number}\t{kind}\t{link}\t{count}\t{_plain(own)}\t{_plain(name)}")
 
 
-_SIZED = (dict, list, tuple, set, frozenset, collections.deque)
+_SIZED = (dict, list, tuple, set, frozenset, deque)
 
 # How the frame of a suspended function is called.
 _FRAMES_OF = {"generator": "gi_frame", "coroutine": "cr_frame", "async_generator": "ag_frame"}
@@ -284,24 +300,24 @@ def _references(of: Any) -> Iterator[tuple[int, str, Any]]:
     elif issubclass(kind, (set, frozenset)):
         for value in set.__iter__(of) if issubclass(kind, set) else frozenset.__iter__(of):
             yield _ELEMENT, "", value
-    elif issubclass(kind, collections.deque):
-        yield from _elements(collections.deque.__iter__(of))
+    elif issubclass(kind, deque):
+        yield from _elements(deque.__iter__(of))
     elif issubclass(kind, type):
         for name, value in _type_names(of).items():
             yield _ATTRIBUTE, str(name), value
         return
-    elif kind is FunctionType:
+    elif kind is _FunctionType:
         for name, cell in zip(getattr(of.__code__, "co_freevars", ()), of.__closure__ or ()):
             yield from _cell(name, cell)
         for name in ("__defaults__", "__kwdefaults__"):
             value = getattr(of, name)
             yield _ATTRIBUTE, name, value
-    elif kind is MethodType:
+    elif kind is _MethodType:
         yield _ATTRIBUTE, "__self__", of.__self__
         yield _ATTRIBUTE, "__func__", of.__func__
-    elif kind is FrameType:
+    elif kind is _FrameType:
         yield from _variables(of)
-    elif kind is TracebackType:
+    elif kind is _TracebackType:
         yield _ATTRIBUTE, "tb_frame", of.tb_frame
         yield _ATTRIBUTE, "tb_next", of.tb_next
     elif issubclass(kind, BaseException):

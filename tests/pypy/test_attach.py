@@ -82,3 +82,23 @@ def test_a_container_needs_nothing_of_nthbyte_in_it(
     assert said[-1] == f"[] {0 if mode == 'rw' else 1}"
     assert [path.name for path in tmp_path.iterdir()] == ["a.nthb"]
     assert harness.summary(tmp_path / "a.nthb", "--by", "function")["rows"][0]["name"] == "work"
+
+
+RECORDED = """
+import json, sys
+from nthbyte._ready import ready
+ready()
+from nthbyte._remote import answer
+before = set(sys.modules)
+said = [answer(f"do={what}\\0folder=/\\0output=a.nthb")[0] for what in ("begin", "end")]
+new = [name for name in set(sys.modules) - before if hasattr(sys.modules[name], "__file__")]
+print(said, [name for name in new if not name.startswith("nthbyte.")])
+"""
+
+
+def test_nothing_of_the_standard_library_stays_after_a_recording(
+    pypy: harness.Interpreter, tmp_path: Path
+) -> None:
+    """Each full collection of the program would look at its objects."""
+    done = pypy.python("-c", RECORDED, folder=tmp_path, environment={"PYTHONPATH": str(harness.SITE)})
+    assert done.ok().out == "['+', '+'] []\n"
