@@ -13,7 +13,7 @@ import sys
 
 # Built in. The modules `types` and `collections` would stay as 300 KiB of objects, which each collection of a program
 # that has not imported them would look at.
-from _collections import deque
+from _collections import deque  # type: ignore[import-not-found]
 
 from __pypy__.thread import _signals_enter, _signals_exit
 
