@@ -20,7 +20,7 @@ use crate::layout::{
     Block, CLASSES, GC_BITS, HEAP_GC, HEAP_GC_PRE, HEAPS, PRE_HEADER, Page, SMALL_MAX, class_of,
     direct, first_entries, heap_at,
 };
-use crate::record::{Class, Record, add, domain_of, free_list, pages_of};
+use crate::record::{Class, Record, add, are_several, domain_of, free_list, pages_of};
 use crate::settings;
 
 static FIRST_ENTRIES: [u8; CLASSES] = first_entries();
@@ -137,8 +137,8 @@ impl Record {
                 .points
                 .as_mut()
                 .map_or(Countdown::NEVER, Countdown::new);
-            self.active[self.actives] = (heap as u8, number as u8);
-            self.actives += 1;
+            self.active[heap][self.actives[heap]] = number as u8;
+            self.actives[heap] += 1;
         }
         class
     }
@@ -195,13 +195,12 @@ impl Record {
             .points
             .as_mut()
             .map_or(Countdown::NEVER, Countdown::new);
-        for at in 0..self.actives {
-            let (heap, number) = self.active[at];
-            let class = &mut self.classes[usize::from(heap)][usize::from(number)];
+        for (heap, number) in self.all_active() {
+            let class = &mut self.classes[heap][number];
             count(class);
             let list = std::mem::replace(&mut class.fake.free, null_mut());
             // SAFETY: the list's blocks are in use for mimalloc, and nobody uses them.
-            unsafe { free_list(list, domain_of(usize::from(heap))) };
+            unsafe { free_list(list, domain_of(heap)) };
             if is_new {
                 class.allocations = 0;
             }
@@ -221,18 +220,22 @@ impl Record {
         self.pages = unsafe { pages_of(state) };
     }
 
+    fn all_active(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (active, actives) = (self.active, self.actives);
+        (0..HEAPS).flat_map(move |heap| {
+            (0..actives[heap]).map(move |at| (heap, usize::from(active[heap][at])))
+        })
+    }
+
     /// Points the entries of a heap at our records where mimalloc has set them to pages of its own.
     ///
     /// # Safety
     /// As for [`Record::take_over`].
     pub unsafe fn repair(&mut self, state: *mut u8, heap: usize) {
         let address = heap_at(state, heap);
-        for at in 0..self.actives {
-            let (of, number) = self.active[at];
-            if usize::from(of) != heap {
-                continue;
-            }
-            let number = usize::from(number);
+        let numbers = self.active[heap];
+        for number in &numbers[..self.actives[heap]] {
+            let number = usize::from(*number);
             let class = &mut self.classes[heap][number];
             let words = class.fake.block_size as usize / 8;
             if words > SMALL_MAX / 8 {
@@ -249,7 +252,8 @@ impl Record {
     }
 
     /// After mimalloc's generic path: if pages came or went, in any heap, entries of any class may have been set. Other threads
-    /// may have freed the first block of a full page of this heap, so that its own entries are looked at each time.
+    /// may have freed the first block of a full page of this heap, so that its own entries are looked at each time once there were
+    /// other threads.
     ///
     /// # Safety
     /// As for [`Record::take_over`].
@@ -259,7 +263,9 @@ impl Record {
         unsafe {
             let pages = pages_of(state);
             if pages == self.pages {
-                self.repair(state, heap);
+                if are_several() {
+                    self.repair(state, heap);
+                }
             } else {
                 self.pages = pages;
                 for heap in 0..HEAPS {

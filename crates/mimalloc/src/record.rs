@@ -8,7 +8,7 @@ use std::alloc::{Layout, alloc_zeroed};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 use nthbyte_heap::{BlockDomain, HeapObserver};
 use nthbyte_host::lock::Lock;
@@ -61,9 +61,9 @@ pub struct Record {
     pub is_inside: bool,
     /// The pages of all heaps when the entries were looked at last.
     pub pages: usize,
-    /// The classes that were used: heap and number.
-    pub active: [(u8, u8); HEAPS * CLASSES],
-    pub actives: usize,
+    /// The numbers of the classes that were used, of each heap, and how many these are.
+    pub active: [[u8; CLASSES]; HEAPS],
+    pub actives: [usize; HEAPS],
     pub counts: Counts,
     pub classes: [[Class; CLASSES]; HEAPS],
 }
@@ -169,6 +169,8 @@ static RECORDS: AtomicPtr<Record> = AtomicPtr::new(null_mut());
 static LOCK: Lock = Lock::new(AtomicUsize::new(0));
 /// Its value is the record that the thread used last.
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+/// Whether there were several thread states so far, so that frees of other threads may arrive.
+static ARE_SEVERAL: AtomicBool = AtomicBool::new(false);
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// Prepares the destructor of threads. Returns false if the process has no key left.
@@ -180,6 +182,12 @@ pub fn prepare() -> bool {
         KEY.store(key, Relaxed);
     }
     made
+}
+
+/// Whether frees of other threads may have arrived.
+#[inline(always)]
+pub fn are_several() -> bool {
+    ARE_SEVERAL.load(Relaxed)
 }
 
 /// Calls `work` under the lock. `None` if it could not be had in time, or this thread holds it.
@@ -254,6 +262,7 @@ unsafe fn other(state: *mut u8, cookie: usize) -> Option<(*mut Record, bool)> {
                 retire(record);
             }
         }
+        ARE_SEVERAL.store(!RECORDS.load(Relaxed).is_null(), Relaxed);
         let record = same.or(free).or_else(make)?;
         // SAFETY: as above; nobody else uses a free one while the lock is held.
         unsafe {
@@ -303,7 +312,7 @@ unsafe fn begin(record: *mut Record) {
         (*record).large = Countdown::NEVER;
         (*record).is_inside = false;
         (*record).pages = usize::MAX;
-        (*record).actives = 0;
+        (*record).actives = [0; HEAPS];
         for class in (*record).classes.as_flattened_mut() {
             if class.is_active {
                 class.is_active = false;
