@@ -90,7 +90,7 @@ def test_little_of_the_library_stays_resident(cpython: Interpreter, tmp_path: Pa
 
 
 # Functions of nthbyte that code in the section `nthbyte_hot` calls, but rarely: at the first use of something, when
-# memory is taken from the system or given back to it, in other interpreters, or after a fork.
+# memory is taken from the system or given back to it, in other interpreters, after a fork, or if a tracer listens.
 RARELY_CALLED = {
     "nthbyte_cpython::labels::tasks::Seen::find",
     "nthbyte_cpython::labels::tasks::objects::push_characters",
@@ -100,6 +100,7 @@ RARELY_CALLED = {
     "nthbyte_cpython::sampling::codes::Codes::define",
     "nthbyte_cpython::sampling::tracker::Profile::begin_in_child",
     "nthbyte_cpython::sampling::tracker::Program::freed_unrecorded",
+    "nthbyte_cpython::sampling::tracker::weight",
     "nthbyte_cpython::sampling::types::Types::discover",
     "nthbyte_heap::arena::Arenas::add_arena",
     "nthbyte_heap::arena::Arenas::collapse_or_populate",

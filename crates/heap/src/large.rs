@@ -114,7 +114,7 @@ pub unsafe fn realloc(
             && is_locked(heap)
             && let Some(sampled) = remove(heap, block)
         {
-            Heap::report_freed(heap, new, sampled.tag);
+            Heap::report_freed(heap, block, new, sampled.tag);
         }
         // The advice remains for a block that grows, which may happen one byte at a time.
         if wants_huge_pages(heap, new, size) && is_locked(heap) && (*heap).advised != new.addr() {
@@ -163,7 +163,7 @@ unsafe fn free_slowly(heap: *mut Heap, block: *mut c_void, domain: BlockDomain) 
         if is_locked(heap)
             && let Some(sampled) = remove(heap, block)
         {
-            Heap::report_freed(heap, block, sampled.tag);
+            Heap::report_freed(heap, block, block, sampled.tag);
         }
         let fallback = (*heap).fallback(domain);
         (fallback.free)(fallback.context, block);

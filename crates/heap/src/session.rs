@@ -6,6 +6,7 @@ use crate::os;
 use crate::page::Tag;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
+use nthbyte_host::probes;
 use nthbyte_sampling::{Countdown, Period, SamplePoints};
 
 impl Heap {
@@ -143,7 +144,12 @@ impl Heap {
     ///
     /// # Safety
     /// As for [`Heap::report`]; `contents` can be read.
-    pub(crate) unsafe fn report_freed(heap: *mut Self, contents: *const c_void, tag: Tag) {
+    pub(crate) unsafe fn report_freed(
+        heap: *mut Self,
+        block: *const c_void,
+        contents: *const c_void,
+        tag: Tag,
+    ) {
         // SAFETY: by the caller; by the contract of `start` the observer may be called.
         unsafe {
             let Some(observer) = (*heap).observer else {
@@ -153,6 +159,7 @@ impl Heap {
                 return;
             }
             (*heap).observing = true;
+            probes::freed(block.addr());
             os::keep_errno(|| (observer.freed)(observer.context, contents, tag.token));
             (*heap).observing = false;
         }

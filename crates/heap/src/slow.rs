@@ -244,7 +244,7 @@ pub unsafe extern "C" fn free_spent(context: *mut c_void, block: *mut c_void) {
 unsafe fn free_sampled(heap: *mut Heap, block: *mut Block) {
     // SAFETY: `block` is a sampled block of this heap, so its label precedes it.
     unsafe {
-        Heap::report_freed(heap, block.cast(), (*label_of(block)).tag);
+        Heap::report_freed(heap, block.cast(), block.cast(), (*label_of(block)).tag);
         (*heap).return_block(block, Heap::table(heap.cast()));
     }
 }

@@ -47,6 +47,7 @@
 //! lock       a lock that a signal handler may try to take     bounded_lock   one for which no thread waits for long
 //! clock      clocks of the system                             errno          what a call leaves of it
 //! exit       the end of the process                           atomic_fn      a function that C code calls
+//! probes     for tracers of the system
 //! preload    the interface of the library for native memory   sync           the primitives, which models replace
 //! ```
 
@@ -55,6 +56,7 @@ pub mod exit;
 pub mod lock;
 pub mod memory;
 pub mod preload;
+pub mod probes;
 pub mod process;
 pub mod sync;
 pub mod threads;

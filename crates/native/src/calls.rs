@@ -10,8 +10,9 @@ use std::ptr::null_mut;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_host::preload::{Kind, NOT_INTERESTED, Request};
-use nthbyte_host::{keep_errno, set_errno};
+use nthbyte_host::{keep_errno, probes, set_errno};
 use nthbyte_requests::blocks::BLOCKS;
+use nthbyte_sampling::{Distances, Weight};
 
 use crate::processor::pass_on_unless_in_page;
 use crate::replaced::{REPLACED, Replaced};
@@ -162,7 +163,7 @@ pub fn resize_with(
         if resized.is_null() && size != 0 {
             BLOCKS.insert(block, removed.token, removed.detail);
         } else {
-            report_freed(removed.token);
+            report_freed(block, removed.token);
         }
     }
     resized
@@ -239,10 +240,11 @@ pub unsafe fn record_block(
     keep_errno(|| {
         // An earlier block at this address was freed without a call of this library.
         forget(block);
+        // SAFETY: the caller's state; `points` were found.
+        let period = unsafe { sampler::period(thread) };
         let token = reports::sampled(&Request {
             size: size as u64,
-            // SAFETY: the caller's state; `points` were found.
-            period: unsafe { sampler::period(thread) },
+            period,
             points,
             kind,
             // SAFETY: the caller's own state.
@@ -251,6 +253,10 @@ pub unsafe fn record_block(
         });
         if token != NOT_INTERESTED {
             BLOCKS.insert(block, token, size);
+            let bytes = size as u64;
+            probes::allocated(block as usize, bytes, || {
+                Weight::of(Distances::Exponential, period, bytes, bytes, points).bytes
+            });
         }
         // SAFETY: as above.
         unsafe { sampler::follow_period(thread) };
@@ -262,16 +268,17 @@ pub unsafe fn record_block(
 pub fn forget(block: *mut c_void) {
     if let Some(removed) = BLOCKS.remove(block) {
         mappings::look(removed.token);
-        report_freed(removed.token);
+        report_freed(block, removed.token);
     }
 }
 
 /// Reports that memory in the table is freed, if it was sampled. Keeps `errno`.
-pub fn report_freed(token: u64) {
+pub fn report_freed(block: *mut c_void, token: u64) {
     if token == NOT_INTERESTED {
         mappings::forget_unsampled();
         return;
     }
+    probes::freed(block as usize);
     // SAFETY: the calling thread's state.
     let _busy = unsafe { Busy::begin(thread::current()) };
     keep_errno(|| reports::freed(token));

@@ -148,7 +148,7 @@ pub unsafe extern "C" fn munmap(start: *mut c_void, size: usize) -> i32 {
         if result == 0 {
             // What is left of memory that is looked at is known by its addresses.
             if !(is_noted && is_looked_at(removed.token)) {
-                report_freed(removed.token);
+                report_freed(start, removed.token);
             }
         } else {
             BLOCKS.insert(start, removed.token, removed.detail);
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn mremap(
             BLOCKS.insert(start, removed.token, removed.detail);
             return moved;
         }
-        report_freed(removed.token);
+        report_freed(start, removed.token);
         let points = sampler::points_of(thread, new, caller);
         if !is_allocator(caller) {
             note(thread, moved, new, points, Kind::Mremap, caller);

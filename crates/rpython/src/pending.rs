@@ -5,6 +5,7 @@
 //! above. A moved object leaves -42 in its old place and its new address in the next word. The nursery is not
 //! cleared, so a dead object is unchanged.
 
+use nthbyte_host::probes;
 use nthbyte_profile::event::{Allocation, Survival, TypeId};
 
 use crate::binary::prefetch;
@@ -93,6 +94,7 @@ impl PendingSample {
                     self.type_number = type_number(header.cast_unsigned());
                     if header.cast_unsigned() & PINNED == 0 {
                         self.allocation.survival = Survival::DiedYoung;
+                        probes::freed(address);
                     }
                 }
             }
@@ -121,7 +123,10 @@ impl PendingSample {
     /// The collector frees the block at `address`.
     pub fn note_free(&mut self, address: usize) -> bool {
         let hit = matches!(self.place, Located::Large(own, _) if own == address);
-        self.freed |= hit;
+        if hit {
+            self.freed = true;
+            probes::freed(address);
+        }
         hit
     }
 

@@ -67,6 +67,7 @@ pub fn negative_ln(x: f64) -> f64 {
 ///
 /// The Taylor series gives exp(y) - 1 at y = -x/2^k, with x/2^k ≤ 1/4. Then y is doubled k times:
 /// exp(2y) - 1 = (exp(y) - 1)·(exp(y) - 1 + 2), in which no digits cancel.
+#[inline(always)]
 pub const fn one_minus_exp(x: f64) -> f64 {
     // exp(-64) is less than half a unit in the last place of 1.
     if x >= 64.0 {

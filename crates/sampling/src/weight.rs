@@ -22,7 +22,8 @@ impl Weight {
     /// - Fixed distances: `points` times the period (section 3.2 of "Low Overhead Allocation Sampling in a Garbage
     ///   Collected Virtual Machine").
     /// - Every byte, or exponential distances with a period of 1: the allocation itself.
-    #[inline]
+    // Always: an agent computes one with each sample, in code whose pages stay; a copy of its own would lie elsewhere.
+    #[inline(always)]
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // sizes above 2^53 round
     pub const fn of(distances: Distances, period: u64, size: u64, block: u64, points: u32) -> Self {

@@ -11,7 +11,7 @@ use nthbyte_profile::event::{
     Allocation, Collection, CollectionKind, LabelSetId, LostKind, Nanos, NodeId, SourceId,
     Survival, ThreadId, TypeId,
 };
-use nthbyte_sampling::Period;
+use nthbyte_sampling::{Period, Weight};
 
 use crate::api::{Api, Gil};
 use crate::heap::totals::{Own, Totals};
@@ -26,6 +26,7 @@ use crate::sampling::rounding::Rounding;
 use crate::sampling::tokens::{Numbers, Tokens};
 use crate::sampling::types::{Origin, Types};
 use crate::sampling::walker::Walker;
+use nthbyte_host::probes;
 use nthbyte_host::process::field;
 use nthbyte_session::{Mark, PerEpoch, Recording, Session};
 
@@ -341,6 +342,10 @@ impl Program {
             labels,
             ..allocation(time, thread, stack, sample)
         };
+        let period = self.period;
+        probes::allocated(sample.block as usize, sample.requested as u64, || {
+            weight(recording, sample, period)
+        });
         profile.pending = Some(Pending {
             token,
             block: Some(sample.block as usize),
@@ -512,6 +517,15 @@ impl Profile {
         let rounding = self.rounding;
         self.totals.take(now, |bytes| rounding.requested(bytes))
     }
+}
+
+/// The bytes that a sample stands for, for who listens at the probe.
+#[cold]
+#[inline(never)]
+fn weight(recording: &Recording<'_>, sample: &SampledBlock, period: Period) -> f64 {
+    let (size, block) = (sample.requested as u64, sample.block_size as u64);
+    let distances = recording.meta().distances();
+    Weight::of(distances, period.bytes(), size, block, sample.points).bytes
 }
 
 fn allocation(time: Nanos, thread: ThreadId, stack: NodeId, sample: &SampledBlock) -> Allocation {

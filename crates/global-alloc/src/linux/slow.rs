@@ -7,9 +7,10 @@
 use std::alloc::{GlobalAlloc, Layout};
 use std::hint::black_box;
 
-use nthbyte_host::keep_errno;
+use nthbyte_host::{keep_errno, probes};
 use nthbyte_requests::blocks::{BLOCKS, BlockEntry};
 use nthbyte_requests::{ThreadState, sampler};
+use nthbyte_sampling::{Distances, Weight};
 use nthbyte_session::native::{self, NOT_INTERESTED};
 
 use super::marks;
@@ -64,7 +65,7 @@ pub(super) unsafe fn alloc<A: GlobalAlloc>(
         if points > 0
             && let Some((block, place)) = new_block(inner, layout, way)
         {
-            record(thread, place, layout.size(), points, way.name());
+            record(thread, block, place, layout.size(), points, way.name());
             return block;
         }
         way.call(inner, layout)
@@ -96,7 +97,7 @@ unsafe fn new_block<A: GlobalAlloc>(
 fn insert(block: *mut u8, detail: usize) -> Option<BlockEntry<'static>> {
     // An earlier block at this address was freed by other means.
     if let Some(stale) = BLOCKS.remove(block.cast()) {
-        report_freed(stale.token);
+        report_freed(block, stale.token);
     }
     BLOCKS.insert(block.cast(), NOT_INTERESTED, detail)
 }
@@ -117,7 +118,7 @@ pub(super) unsafe fn dealloc<A: GlobalAlloc>(block: *mut u8, size: usize, align:
 unsafe fn give_back<A: GlobalAlloc>(block: *mut u8, layout: Layout, inner: &A) {
     let found = BLOCKS.remove(block.cast());
     if let Some(found) = found {
-        report_freed(found.token);
+        report_freed(block, found.token);
     }
     // SAFETY: by the contract, with the layout that the inner allocator knows.
     unsafe { inner.dealloc(block, marks::asked(found, layout)) };
@@ -144,7 +145,7 @@ pub(super) unsafe fn realloc_due<A: GlobalAlloc>(
         let points = sampler::points(thread, new_size);
         let (resized, place) = resize(inner, block, layout, new_size, points > 0);
         if let Some(place) = place {
-            record(thread, place, new_size, points, "realloc");
+            record(thread, resized, place, new_size, points, "realloc");
         }
         resized
     }
@@ -214,7 +215,7 @@ unsafe fn resize<A: GlobalAlloc>(
             return (resized, None);
         }
         if let Some(removed) = removed {
-            report_freed(removed.token);
+            report_freed(block, removed.token);
         }
         let place = wanted.and_then(|(_, detail)| {
             let place = insert(resized, detail);
@@ -234,6 +235,7 @@ unsafe fn resize<A: GlobalAlloc>(
 #[inline(always)]
 unsafe fn record(
     thread: *mut ThreadState,
+    block: *mut u8,
     place: BlockEntry<'_>,
     size: usize,
     points: u32,
@@ -259,6 +261,12 @@ unsafe fn record(
                 |recording| nthbyte_process::place(recording, inside),
             );
             place.set_token(token);
+            if token != NOT_INTERESTED {
+                let (period, bytes) = (request.period, request.size);
+                probes::allocated(block as usize, bytes, || {
+                    Weight::of(Distances::Exponential, period, bytes, bytes, points).bytes
+                });
+            }
             // SAFETY: by the contract.
             unsafe { sampler::follow_period(thread) };
         })
@@ -266,8 +274,9 @@ unsafe fn record(
 }
 
 /// Reports that the memory of a sample is freed.
-fn report_freed(token: u64) {
+fn report_freed(block: *mut u8, token: u64) {
     if token != NOT_INTERESTED {
+        probes::freed(block as usize);
         keep_errno(|| unobserved(|| native::freed(token)));
     }
 }

@@ -5,12 +5,14 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use nthbyte_host::probes;
 use nthbyte_profile::event::{
     Allocation, Collection, CollectionKind, LabelSetId, LostKind, Nanos, SourceId, Survival,
     TypeId, TypeName,
 };
 use nthbyte_rpython::PendingSample;
 use nthbyte_rpython::backlog::{Backlog, Finished, TypeIds};
+use nthbyte_sampling::Weight;
 use nthbyte_session::{PerEpoch, Recording, RecordingCell, record_for};
 
 use super::collecting::is_collecting;
@@ -73,6 +75,11 @@ pub fn sample(recording: &mut Recording<'_>, object: usize, size: usize, points:
         pending
             .samples
             .push(PendingSample::in_nursery(object, allocation, period));
+        let bytes = size as u64;
+        probes::allocated(object, bytes, || {
+            let distances = recording.meta().distances();
+            Weight::of(distances, period, bytes, bytes, points).bytes
+        });
         // If the process is killed, the profile has it as it is now.
         recording.publish_provisionally(allocation, period);
     });

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use nthbyte_host::probes;
 use nthbyte_profile::event::{
     Allocation, Collection, CollectionKind, LostKind, Nanos, SampleId, SourceId, Survival, TypeId,
 };
-use nthbyte_sampling::Period;
+use nthbyte_sampling::{Period, Weight};
 
 use super::followed::Followed;
 use super::statistics::Statistics;
@@ -292,6 +293,11 @@ impl Sampling {
             return;
         }
         self.pending.push(pending);
+        let bytes = size as u64;
+        probes::allocated(object, bytes, || {
+            let distances = recording.meta().distances();
+            Weight::of(distances, period, bytes, bytes, points).bytes
+        });
         if is_large {
             self.pending_large += 1;
             self.minors_without_large = 0;
