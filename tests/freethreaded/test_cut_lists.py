@@ -84,7 +84,7 @@ def test_each_sample_is_predicted_in_threads(
     found = check(threaded, cut_lists, tmp_path, THREADS, period, OPERATIONS // 4, rounds)
     assert found["wrong"] == 0
     assert found["predicted"] > 0
-    assert found["collections"] > 10
+    assert found["collections"] > 0
     # Records of threads that have ended are used again.
     assert found["records"] <= 4 + 3 + 4
     assert abs(found["estimate"] / found["bytes"] - 1) < 6 / found["samples"] ** 0.5 + 0.02
