@@ -294,7 +294,9 @@ impl Attach {
                     Ok(())
                 }
                 watch::Ended::Elsewhere => {
-                    say!("nthbyte: the recording was ended by somebody else; {see}");
+                    say!(
+                        "nthbyte: the recording was ended, by the program or by nthbyte detach; {see}"
+                    );
                     Ok(())
                 }
             }

@@ -98,7 +98,11 @@ impl Watch {
                 }
                 looks = if has_open(pid, profile) { 0 } else { looks + 1 };
                 if looks == LOOKS {
-                    return Ended::Elsewhere;
+                    // A process closes the profile before its interpreter ends, which may take a while.
+                    return match ends(pid) {
+                        true => Ended::WithProcess,
+                        false => Ended::Elsewhere,
+                    };
                 }
             }
         })
