@@ -12,6 +12,8 @@ from harness import SPEND, Interpreter, summary
 
 # CPU time of the process that ends, in seconds. It makes no function that dies: a dying one has all ticks recorded.
 USED = 0.4
+# Of these so much is sampled at least, however busy the machine is. An end that loses what is not written yet loses all.
+KEPT = 0.5 * USED
 
 PROGRAM = (
     SPEND
@@ -54,7 +56,7 @@ def test_an_end_keeps_the_time_samples(end: str, interpreter: Interpreter, tmp_p
     plain = interpreter.python("app.py", folder=tmp_path)
     done = interpreter.nthbyte("run", "-q", "--cpu", "-o", "out.nthb", "app.py", folder=tmp_path)
     assert (done.status, done.out, done.err) == (plain.status, plain.out, plain.err)
-    assert seconds(tmp_path / "out.nthb", "work") >= 0.8 * USED
+    assert seconds(tmp_path / "out.nthb", "work") >= KEPT
 
 
 def test_a_signal_from_outside_keeps_the_time_samples(interpreter: Interpreter, tmp_path: Path) -> None:
@@ -71,7 +73,7 @@ print(child.wait())
     words = [interpreter.path, "-m", "nthbyte", "run", "-q", "--cpu", "-o", "out.nthb", "app.py"]
     done = interpreter.python("outside.py", *words, folder=tmp_path).ok()
     assert int(done.out) == -signal.SIGTERM
-    assert seconds(tmp_path / "out.nthb", "work") >= 0.8 * USED
+    assert seconds(tmp_path / "out.nthb", "work") >= KEPT
 
 
 CHILDREN = (
@@ -111,4 +113,4 @@ def test_children_keep_their_time_samples(kind: str, interpreter: Interpreter, t
     assert children
     for child in children:
         profile = tmp_path / f"out.{child}.nthb"
-        assert seconds(profile, "work") >= 0.8 * USED, (os.listdir(tmp_path), child)
+        assert seconds(profile, "work") >= KEPT, (os.listdir(tmp_path), child)
