@@ -5,8 +5,9 @@
 //!
 //! - *The library* of a thread is the innermost one on its stack, besides the C library and its like.
 //! - *The call*: of a thread of Python, the C functions that its innermost frame has called lie on its stack, from a known place
-//!   downwards. If the first return address there that is not the interpreter's is one of the same package, the thread waits in
-//!   that package.
+//!   downwards to its stack pointer. If the first return address there that is not the interpreter's is one of the same package, the thread waits in
+//!   that package. The kernel knows the stack pointer of a thread that waits in a system call. One that runs works in the call, or
+//!   spins; there, addresses that earlier calls have left below the stack count as well.
 //!
 //! No table of unwind rules is needed: words of a stack are return addresses if a call stands before the address that
 //! they hold. The other thread may run meanwhile, so all is read through the kernel, and its frames are read twice: what
@@ -15,7 +16,7 @@
 
 use std::cell::UnsafeCell;
 
-use nthbyte_host::process::{CachedProbe, Probe};
+use nthbyte_host::process::{CachedProbe, Probe, stack_pointer_of_waiting};
 use nthbyte_profile::event::{FrameKind, NodeId};
 use nthbyte_session::Recording;
 use nthbyte_session::libraries::{self, Library};
@@ -101,8 +102,14 @@ fn waits_in(
             _ => None,
         })
         .next()?;
-    let read = look.read(call.checked_sub(LOOKED_AT)?);
-    let called = look.first_library(recording, (0..read / 8).rev())?;
+    let lowest = call.checked_sub(LOOKED_AT)?;
+    let thread = look
+        .probe
+        .read(state.wrapping_add(layout.native_thread_id))?;
+    let end = stack_pointer_of_waiting(thread).filter(|&end| end <= call);
+    let unused = end.map_or(0, |end| end.saturating_sub(lowest));
+    let read = look.read(lowest);
+    let called = look.first_library(recording, (unused / 8..read / 8).rev())?;
     (called.package == own.package && look.frames(layout, state)? == before).then_some(before)
 }
 

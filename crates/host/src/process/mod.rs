@@ -11,6 +11,7 @@
 //! segments     the segments of the process's images
 //! folder       the names in a folder
 //! thread_list  the threads of the process
+//! waiting      where a thread waits
 //! dynamic_section    the tables of an image: names, symbols, relocations
 //! ```
 
@@ -28,6 +29,7 @@ mod segments;
 #[cfg(test)]
 mod tests;
 mod thread_list;
+mod waiting;
 
 pub use descriptor::{HostDescriptor, Identity, duplicate_high, keep_only};
 pub use folder::for_each_name;
@@ -38,3 +40,4 @@ pub use reads::{CachedProbe, Plain, Probe, field};
 pub use segments::{LoadedImage, prepare_to_find_images};
 pub use segments::{Segment, for_each as for_each_segment};
 pub use thread_list::ThreadList;
+pub use waiting::stack_pointer_of_waiting;
