@@ -217,6 +217,8 @@ def test_a_signal_that_comes_while_it_begins_ends_a_wait(
     cpython: harness.Interpreter, tmp_path: Path
 ) -> None:
     with running(cpython, PAUSES, tmp_path) as one:
+        # Before, there is no hook that sends the signal.
+        one.until_it_waits()
         one.nthbyte("attach", "--for", "0.05").ok()
         # Nothing else ends the pause.
         assert one.end("\n").ok().out == "handled\n"
