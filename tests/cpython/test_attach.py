@@ -65,7 +65,10 @@ def test_it_ends_by_time_by_detach_and_with_the_process(cpython: harness.Interpr
         refused = one.nthbyte("detach")
         assert refused.status == 1
         assert "is not recorded: nothing to end" in refused.err
-        for ending, line in (("detach", "was ended, by the program or by nthbyte detach"), ("exit", "has ended; see it with")):
+        for ending, line in (
+            ("detach", "was ended, by the program or by nthbyte detach"),
+            ("exit", "has ended; see it with"),
+        ):
             attached = one.attach()
             assert attached.stderr is not None
             assert "recording" in attached.stderr.readline()
