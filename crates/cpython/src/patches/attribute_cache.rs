@@ -23,7 +23,7 @@ use crate::api::{Gil, PyObject};
 const SAMPLES: u32 = 64;
 /// The cache keeps no names of more than 100 characters (`MCACHE_MAX_ATTR_SIZE`), of 4 bytes at most.
 const LONGEST: usize = 512;
-/// The sampled `str` before the last look.
+/// The sampled `str` before the last look, if it is the first one: to find the cache costs more than a look.
 const SAMPLES_AT_END: u32 = 8;
 /// The entries that one look empties.
 const MOST_AT_ONCE: usize = 512;
@@ -80,7 +80,8 @@ pub fn is_due() -> bool {
 
 /// Whether there may be something to see at the end.
 pub fn is_due_at_end() -> bool {
-    SINCE.load(Relaxed) >= SAMPLES_AT_END
+    let since = SINCE.load(Relaxed);
+    since >= SAMPLES_AT_END || since > 0 && CACHE.load(Relaxed) != UNKNOWN
 }
 
 /// Empties the entries of sampled names that nobody else refers to. `heap` is the heap's context.
