@@ -13,8 +13,9 @@
 //! - **D2**: no allocation of the fast path contains a sample point.
 
 use std::ptr::null_mut;
+use std::sync::atomic::Ordering::Relaxed;
 
-use nthbyte_sampling::Countdown;
+use nthbyte_sampling::{Countdown, SamplePoints};
 
 use crate::layout::{
     Block, CLASSES, GC_BITS, HEAP_GC, HEAP_GC_PRE, HEAPS, PRE_HEADER, Page, SMALL_MAX, class_of,
@@ -119,6 +120,11 @@ pub unsafe fn refill(heap: usize, class: &mut Class, real: *mut Page) {
     }
 }
 
+/// The distance to the next sample point.
+fn countdown(points: &mut Option<SamplePoints>) -> Countdown {
+    points.as_mut().map_or(Countdown::NEVER, Countdown::new)
+}
+
 impl Record {
     /// A class, which begins now if this is its first use.
     ///
@@ -129,14 +135,8 @@ impl Record {
         if !class.is_active {
             class.is_active = true;
             class.fake.block_size = block_size;
-            class.fake.heap = heap_at(
-                self.state.load(std::sync::atomic::Ordering::Relaxed) as *mut u8,
-                heap,
-            ) as usize;
-            class.countdown = self
-                .points
-                .as_mut()
-                .map_or(Countdown::NEVER, Countdown::new);
+            class.fake.heap = heap_at(self.state.load(Relaxed) as *mut u8, heap) as usize;
+            class.countdown = countdown(&mut self.points);
             self.active[heap][self.actives[heap]] = number as u8;
             self.actives[heap] += 1;
         }
@@ -191,10 +191,7 @@ impl Record {
             points.diverge(Self::next_number());
             points
         });
-        self.large = self
-            .points
-            .as_mut()
-            .map_or(Countdown::NEVER, Countdown::new);
+        self.large = countdown(&mut self.points);
         for (heap, number) in self.all_active() {
             let class = &mut self.classes[heap][number];
             count(class);
@@ -204,10 +201,7 @@ impl Record {
             if is_new {
                 class.allocations = 0;
             }
-            class.countdown = self
-                .points
-                .as_mut()
-                .map_or(Countdown::NEVER, Countdown::new);
+            class.countdown = countdown(&mut self.points);
         }
         if is_new {
             self.counts.begin();
@@ -234,19 +228,27 @@ impl Record {
     pub unsafe fn repair(&mut self, state: *mut u8, heap: usize) {
         let address = heap_at(state, heap);
         let numbers = self.active[heap];
-        for number in &numbers[..self.actives[heap]] {
-            let number = usize::from(*number);
-            let class = &mut self.classes[heap][number];
-            let words = class.fake.block_size as usize / 8;
-            if words > SMALL_MAX / 8 {
-                continue;
-            }
-            // SAFETY: an entry of the heap.
-            unsafe {
-                if *direct(address).add(words) != &raw mut class.fake {
-                    point(address, number, class);
-                    add(&self.counts.displaced, 1);
-                }
+        for &number in &numbers[..self.actives[heap]] {
+            // SAFETY: by the contract.
+            unsafe { self.put_right(address, heap, usize::from(number)) };
+        }
+    }
+
+    /// Points the entries of a class that was used at its record, if mimalloc has set them to a page of its own.
+    ///
+    /// # Safety
+    /// The heap, with this address and number, is that of the calling thread's record.
+    pub unsafe fn put_right(&mut self, address: *mut u8, heap: usize, number: usize) {
+        let class = &mut self.classes[heap][number];
+        let words = class.fake.block_size as usize / 8;
+        if words > SMALL_MAX / 8 {
+            return;
+        }
+        // SAFETY: an entry of the heap.
+        unsafe {
+            if *direct(address).add(words) != &raw mut class.fake {
+                point(address, number, class);
+                add(&self.counts.displaced, 1);
             }
         }
     }

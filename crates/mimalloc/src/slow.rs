@@ -7,13 +7,42 @@ use nthbyte_heap::BlockDomain;
 
 use crate::cut::{count, point, refill, until_sample};
 use crate::layout::{
-    FLAG_ALIGNED, HUGE_BLOCK, SHARED_MAX, SMALL_MAX, class_of, direct, heap_number, page_of,
-    segment_of, size_of_queue, thread_of,
+    FLAG_ALIGNED, HUGE_BLOCK, SHARED_MAX, SMALL_MAX, class_of, direct, heap_at, heap_number,
+    page_of, segment_of, size_of_queue, thread_of,
 };
 use crate::record::{self, Record, add, domain_of};
 use crate::sampled::{self, Sample};
 use crate::settings::{original, version};
 use crate::thread::{thread_pointer, thread_state};
+use crate::tokens::{self, SampledPage};
+
+/// A request of a thread with a record.
+#[derive(Clone, Copy)]
+struct Request {
+    state: *mut u8,
+    /// The number and the address of the heap.
+    heap: usize,
+    address: *mut u8,
+    size: usize,
+    zero: bool,
+}
+
+impl Request {
+    /// Asks mimalloc.
+    unsafe fn ask(self) -> *mut u8 {
+        // SAFETY: by the contract of `allocate`.
+        unsafe { ask(domain_of(self.heap), self.size, self.zero) }
+    }
+
+    /// A block of so many bytes, which are zero if that is asked for.
+    unsafe fn zeroed(self, block: *mut u8, bytes: usize) -> *mut u8 {
+        if self.zero {
+            // SAFETY: by the caller, the block has so many bytes.
+            unsafe { block.write_bytes(0, bytes) };
+        }
+        block
+    }
+}
 
 /// Asks mimalloc.
 unsafe fn ask(domain: BlockDomain, size: usize, zero: bool) -> *mut u8 {
@@ -69,30 +98,29 @@ pub unsafe fn allocate(address: *mut u8, size: usize, zero: bool) -> *mut u8 {
         let Some(record) = prepared(state) else {
             return ask(domain_of(heap), size, zero);
         };
+        let request = Request {
+            state,
+            heap,
+            address,
+            size,
+            zero,
+        };
         if size > SMALL_MAX {
-            large(record, state, heap, address, size, zero)
+            large(record, request)
         } else {
-            small(record, state, heap, address, size, zero)
+            small(record, request)
         }
     }
 }
 
-unsafe fn zeroed(block: *mut u8, bytes: usize, zero: bool) -> *mut u8 {
-    if zero {
-        // SAFETY: by the caller, the block has so many bytes.
-        unsafe { block.write_bytes(0, bytes) };
-    }
-    block
-}
-
-unsafe fn small(
-    record: &mut Record,
-    state: *mut u8,
-    heap: usize,
-    address: *mut u8,
-    size: usize,
-    zero: bool,
-) -> *mut u8 {
+unsafe fn small(record: &mut Record, request: Request) -> *mut u8 {
+    let Request {
+        state,
+        heap,
+        address,
+        size,
+        ..
+    } = request;
     let number = class_of(size);
     // SAFETY: the calling thread's heap and record.
     unsafe {
@@ -110,7 +138,7 @@ unsafe fn small(
                 point(address, number, class);
                 add(&record.counts.displaced, 1);
             }
-            return zeroed(block.cast(), block_size, zero);
+            return request.zeroed(block.cast(), block_size);
         }
         if until_sample(class) == 0
             && let Some((block, page)) = sampled::block(record, heap, address, size)
@@ -120,7 +148,7 @@ unsafe fn small(
             let block_size = class.fake.block_size as usize;
             point(address, number, class);
             record.look(state, heap);
-            zeroed(block, block_size, zero);
+            request.zeroed(block, block_size);
             let taken = Sample {
                 block,
                 requested: size,
@@ -131,7 +159,7 @@ unsafe fn small(
             sampled::tell(record, &taken, page);
             return block;
         }
-        let block = ask(domain_of(heap), size, zero);
+        let block = request.ask();
         if block.is_null() {
             return block;
         }
@@ -166,60 +194,66 @@ fn pass_sample(record: &mut Record, heap: usize, number: usize) -> u32 {
         .map_or(0, |points| class.countdown.advance(bytes, points))
 }
 
-unsafe fn large(
-    record: &mut Record,
-    state: *mut u8,
-    heap: usize,
-    address: *mut u8,
-    size: usize,
-    zero: bool,
-) -> *mut u8 {
-    add(&record.counts.large, 1);
-    add(&record.counts.large_bytes, size as u64);
-    let points = match &mut record.points {
-        Some(points) => record.large.advance(size as u64, points),
-        None => 0,
-    };
+unsafe fn large(record: &mut Record, request: Request) -> *mut u8 {
+    let Request {
+        state, heap, size, ..
+    } = request;
+    let points = count_large(record, size);
     // SAFETY: the calling thread's heap and record.
     unsafe {
-        if points == 0 {
-            let block = ask(domain_of(heap), size, zero);
-            record.look(state, heap);
-            return block;
-        }
-        let found = if size <= SHARED_MAX {
-            sampled::block(record, heap, address, size)
-                .map(|(block, page)| (zeroed(block, size, zero), page))
-        } else {
-            let block = ask(domain_of(heap), size, zero);
-            if block.is_null() {
-                return block;
-            }
-            let page = sampled::alone(block);
-            if page.is_none() {
-                add(&record.counts.lost, 1);
-                record.look(state, heap);
-                return block;
-            }
-            page.map(|page| (block, page))
+        let sampled = (points > 0 && size <= SHARED_MAX)
+            .then(|| sampled::block(record, heap, request.address, size))
+            .flatten();
+        let block = match sampled {
+            Some((block, _)) => request.zeroed(block, size),
+            None => request.ask(),
         };
         record.look(state, heap);
-        let Some((block, page)) = found else {
-            add(&record.counts.lost, 1);
-            let block = ask(domain_of(heap), size, zero);
-            record.look(state, heap);
-            return block;
-        };
-        let taken = Sample {
-            block,
-            requested: size,
-            block_size: size,
-            points,
-            heap,
-        };
-        sampled::tell(record, &taken, page);
+        if points > 0 && !block.is_null() {
+            let page = sampled.map(|(_, page)| page);
+            tell_large(record, heap, block, size, points, page);
+        }
         block
     }
+}
+
+/// Counts a request that is larger than small ones. Returns the number of sample points in it.
+fn count_large(record: &mut Record, size: usize) -> u32 {
+    add(&record.counts.large, 1);
+    add(&record.counts.large_bytes, size as u64);
+    match &mut record.points {
+        Some(points) => record.large.advance(size as u64, points),
+        None => 0,
+    }
+}
+
+/// Tells of a sample that is larger than small ones. `page` is the entry of its page, if that has one: the page of a block that
+/// has it for itself gets one here. Without, the sample is lost.
+///
+/// # Safety
+/// The block was just allocated by the calling thread, in the heap with this number.
+unsafe fn tell_large(
+    record: &mut Record,
+    heap: usize,
+    block: *mut u8,
+    size: usize,
+    points: u32,
+    page: Option<&SampledPage>,
+) {
+    // SAFETY: by the contract.
+    let alone = || unsafe { sampled::alone(block) };
+    let Some(page) = page.or_else(|| (size > SHARED_MAX).then(alone).flatten()) else {
+        add(&record.counts.lost, 1);
+        return;
+    };
+    let taken = Sample {
+        block,
+        requested: size,
+        block_size: size,
+        points,
+        heap,
+    };
+    sampled::tell(record, &taken, page);
 }
 
 /// Frees a block whose page has a flag, or belongs to another thread, or has no other block in use.
@@ -260,11 +294,8 @@ pub unsafe fn free(domain: BlockDomain, block: *mut u8) {
             && let Some(record) = record()
         {
             let number = class_of(8 * words);
-            let class = &mut record.classes[heap][number];
-            let address = crate::layout::heap_at(state, heap);
-            if class.is_active && *direct(address).add(words) != &raw mut class.fake {
-                point(address, number, class);
-                add(&record.counts.displaced, 1);
+            if record.classes[heap][number].is_active {
+                record.put_right(heap_at(state, heap), heap, number);
             }
         }
     }
@@ -283,7 +314,7 @@ pub unsafe fn resize_huge(domain: BlockDomain, block: *mut u8, size: usize) -> *
         let page = page_of(segment_of(block), block);
         debug_assert!((*page).block_size >= HUGE_BLOCK);
         let entry = ((*page).flags & FLAG_ALIGNED != 0)
-            .then(|| crate::tokens::find(page))
+            .then(|| tokens::find(page))
             .flatten();
         let taken = entry.and_then(|entry| entry.take(block));
         let new: *mut u8 =
@@ -297,29 +328,12 @@ pub unsafe fn resize_huge(domain: BlockDomain, block: *mut u8, size: usize) -> *
         sampled::moved(taken, new);
         let state = thread_state();
         if let Some(record) = prepared(state) {
-            add(&record.counts.large, 1);
-            add(&record.counts.large_bytes, size as u64);
-            let points = match &mut record.points {
-                Some(points) => record.large.advance(size as u64, points),
-                None => 0,
-            };
+            let points = count_large(record, size);
             let page = page_of(segment_of(new), new);
             let heap = heap_number(state, (*page).heap).unwrap_or(0);
             record.look(state, heap);
             if points > 0 {
-                match (size > SHARED_MAX).then(|| sampled::alone(new)).flatten() {
-                    Some(entry) => {
-                        let taken = Sample {
-                            block: new,
-                            requested: size,
-                            block_size: size,
-                            points,
-                            heap,
-                        };
-                        sampled::tell(record, &taken, entry);
-                    }
-                    None => add(&record.counts.lost, 1),
-                }
+                tell_large(record, heap, new, size, points, None);
             }
         }
         new

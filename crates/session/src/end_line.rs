@@ -259,11 +259,10 @@ mod tests {
     use super::*;
 
     /// A new folder with empty files.
-    fn folder(name: &str, files: &[&str]) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("nthbyte-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+    fn folder(files: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
         for file in files {
-            std::fs::write(folder.join(file), "").unwrap();
+            std::fs::write(folder.path().join(file), "").unwrap();
         }
         folder
     }
@@ -297,7 +296,8 @@ mod tests {
 
     #[test]
     fn what_was_recorded_is_said() {
-        let folder = folder("said", &["a.nthb"]);
+        let folder = folder(&["a.nthb"]);
+        let folder = folder.path();
         let said = |numbers: [u64; 3], children, notes: &[&str], remarks: &[&str], is_stalled| {
             let outcome = SessionOutcome {
                 samples: numbers[0],
@@ -309,7 +309,7 @@ mod tests {
                 ..SessionOutcome::default()
             };
             let remarks: Vec<String> = remarks.iter().map(|&text| text.to_owned()).collect();
-            line(&outcome, children, &remarks, &folder)
+            line(&outcome, children, &remarks, folder)
         };
         let next = "; see it with: nthbyte explain a.nthb";
         assert_eq!(
@@ -342,30 +342,27 @@ mod tests {
             path: Some(PathBuf::from("/dev/null")),
             ..SessionOutcome::default()
         };
-        assert_eq!(line(&device, 0, &[], &folder), "0 samples");
-        std::fs::remove_dir_all(folder).unwrap();
+        assert_eq!(line(&device, 0, &[], folder), "0 samples");
     }
 
     #[test]
     fn only_profiles_of_children_are_counted() {
-        let folder = folder(
-            "children",
-            &[
-                "a.nthb",
-                "a.12.nthb",
-                "a.7.nthb",
-                "a.7-2.nthb",
-                "a.x.nthb",
-                "a.7.txt",
-                "b.7.nthb",
-                "a-2.nthb",
-            ],
-        );
+        let folder = folder(&[
+            "a.nthb",
+            "a.12.nthb",
+            "a.7.nthb",
+            "a.7-2.nthb",
+            "a.x.nthb",
+            "a.7.txt",
+            "b.7.nthb",
+            "a-2.nthb",
+        ]);
+        let folder = folder.path();
         let path = folder.join("a.nthb");
         let found = children(&path, SystemTime::UNIX_EPOCH);
         assert_eq!(numbers(&found), [7, 12]);
         assert_eq!(
-            without_profile(&found, &folder),
+            without_profile(&found, folder),
             "this process has no profile, but 2 child processes have one; see it with: nthbyte explain a.12.nthb \
              a.7-2.nthb a.7.nthb"
         );
@@ -377,6 +374,5 @@ mod tests {
             "7,12"
         );
         assert!(answer(r#"{"children":{}}"#).starts_with("bad request: "));
-        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -1,29 +1,20 @@
 //! Where a thread of this process waits.
 
-use std::ffi::CStr;
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 
 /// The stack pointer of a thread that waits in a system call. `None` if it runs, or if that cannot be known. `thread` is the
 /// system's number of it. It allocates nothing. The source is `/proc/self/task/THREAD/syscall`, see `proc(5)`.
 #[must_use]
 pub fn stack_pointer_of_waiting(thread: u64) -> Option<usize> {
     let mut path = [0_u8; 64];
-    write!(&mut path[..], "/proc/self/task/{thread}/syscall\0").ok()?;
-    let path = CStr::from_bytes_until_nul(&path).ok()?;
-    // SAFETY: the name is a C string.
-    let file = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    if file < 0 {
-        return None;
-    }
+    let mut rest = &mut path[..];
+    write!(rest, "/proc/self/task/{thread}/syscall").ok()?;
+    let unused = rest.len();
+    let path = str::from_utf8(&path[..path.len() - unused]).ok()?;
     let mut text = [0_u8; 256];
-    // SAFETY: `text` has so many bytes; the file was opened here.
-    let read = unsafe {
-        let read = libc::read(file, text.as_mut_ptr().cast(), text.len());
-        libc::close(file);
-        read
-    };
-    let text = text.get(..usize::try_from(read).ok()?)?;
-    stack_pointer_in(str::from_utf8(text).ok()?)
+    let read = File::open(path).ok()?.read(&mut text).ok()?;
+    stack_pointer_in(str::from_utf8(&text[..read]).ok()?)
 }
 
 /// The last word but one: `202 0x7f… 0x80 0x0 0x0 0x0 0x0 STACK INSTRUCTION`. One that runs has only `running`.

@@ -164,9 +164,9 @@ impl Exact {
         let at_peak = alive_after(&steps[..peak_at]);
         let at_peak = at_peak.filter(|&(_, is_small)| has_small || !is_small);
         exact.at_peak = by_stack(profile, at_peak.map(|(id, _)| id), conditions);
-        let left = alive_after(&steps).map(|(id, _)| id);
-        exact.left_by = by_stack(profile, left, conditions);
-        exact.left_origin = main_origin(profile, alive_after(&steps).map(|(id, _)| id));
+        let left = sums_by_stack(profile, alive_after(&steps).map(|(id, _)| id));
+        exact.left_origin = main_origin(profile, &left);
+        exact.left_by = described(profile, left, conditions);
         if conditions.with_allocated {
             let all = steps.iter().filter(|(step, _)| !step.is_free);
             exact.allocated_by = by_stack(profile, all.map(|(step, _)| step.sample), conditions);
@@ -290,22 +290,29 @@ fn by_stack(
     ids: impl Iterator<Item = SampleId>,
     conditions: &Conditions,
 ) -> Vec<OfStack> {
+    described(profile, sums_by_stack(profile, ids), conditions)
+}
+
+/// Stacks with their bytes and blocks, those with most bytes first.
+fn sums_by_stack(
+    profile: &Profile,
+    ids: impl Iterator<Item = SampleId>,
+) -> Vec<(NodeId, (u64, u64))> {
     let mut sums: HashMap<NodeId, (u64, u64), RandomState> = HashMap::default();
     for id in ids {
         let (bytes, blocks) = sums.entry(profile.samples.stack(id)).or_default();
         *bytes += profile.samples.size(id);
         *blocks += 1;
     }
-    described(profile, ranked(sums.into_iter().collect()), conditions)
+    ranked(sums.into_iter().collect())
 }
 
-/// The line of the program's own code that has allocated most of these.
-fn main_origin(profile: &Profile, ids: impl Iterator<Item = SampleId>) -> Option<Origin> {
+/// The line of the program's own code that has allocated most of what these stacks have.
+fn main_origin(profile: &Profile, stacks: &[(NodeId, (u64, u64))]) -> Option<Origin> {
     let frames = Frames::of(profile);
     let mut sums: HashMap<Option<Origin>, u64, RandomState> = HashMap::default();
-    for id in ids {
-        let origin = origin(profile, &frames, profile.samples.stack(id));
-        *sums.entry(origin).or_default() += profile.samples.size(id);
+    for &(stack, (bytes, _)) in stacks {
+        *sums.entry(origin(profile, &frames, stack)).or_default() += bytes;
     }
     let most = sums
         .into_iter()
@@ -313,7 +320,7 @@ fn main_origin(profile: &Profile, ids: impl Iterator<Item = SampleId>) -> Option
     most.and_then(|(origin, _)| origin)
 }
 
-/// Stacks with their bytes and blocks, those with most bytes first.
+/// The same, those with most bytes first.
 fn ranked(mut sums: Vec<(NodeId, (u64, u64))>) -> Vec<(NodeId, (u64, u64))> {
     sums.sort_unstable_by_key(|&(node, (bytes, _))| (std::cmp::Reverse(bytes), node));
     sums
