@@ -186,7 +186,7 @@ pub fn snapshot(gil: &mut Gil, reason: Reason, whatever: bool) -> Result<(), Str
     unsafe { holders::take(gil, &asked) }
 }
 
-/// Does what is due. Called where Python code may run.
+/// Does the work that is due. Called where Python code may run.
 pub fn do_due(gil: &mut Gil) {
     if attribute_cache::is_due() {
         forget_looked_up_names(gil);
@@ -338,7 +338,7 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
     Ok(())
 }
 
-/// Continues a session in the child of a fork: its sample points differ from those of its parent and of other children.
+/// Continues a session in the child of a fork: its sample points differ from its parent's and other children's.
 pub fn forked(gil: &mut Gil) {
     // The calls that wait are the parent's.
     pending::begun();

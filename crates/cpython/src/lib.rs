@@ -33,7 +33,7 @@
 //! patches/     the replaced parts of the interpreter, one file each
 //! ticks/       time samples: timers, the signal handler, and what turns its words into stacks
 //! labels/      what the program works on: its context variable, and the walk to its value
-//! holders/     snapshots of who holds what is alive
+//! holders/     snapshots of who holds live objects
 //! sampling/    converts sampled blocks into events: stack, type, thread, lifetime
 //! heap/        memory totals, and the collapse into huge pages
 //! layout/      the differences between versions, one file each

@@ -1,5 +1,5 @@
-//! Has the interpreter do what is due, at the next point at which Python code may run: a snapshot, and a look at the names in
-//! the cache of attributes.
+//! Has the interpreter do work that is due, at the next point at which Python code may run: a snapshot, and a look at the
+//! names in the cache of attributes.
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;

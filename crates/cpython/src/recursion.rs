@@ -23,7 +23,7 @@ impl Remaining {
         let state: *mut i32 = gil.thread_state().cast();
         let limit = gil.recursion_limit();
         let read = |at: usize| {
-            // SAFETY: the state is larger than what is searched, and the GIL is held, so it does not change.
+            // SAFETY: the state is larger than the searched part, and the GIL is held, so it does not change.
             let two = unsafe { [state.add(at).read(), state.add(at + 1).read()] };
             (state.wrapping_add(at), two)
         };

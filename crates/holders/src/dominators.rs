@@ -11,8 +11,7 @@ pub struct Dominators {
     dominators: Vec<u32>,
     /// By that number: the node.
     nodes: Vec<u32>,
-    /// By that number: one more than the largest number of what is below it in the tree of dominators, in the order of
-    /// `ranks`.
+    /// By that number: one more than the largest number below it in the tree of dominators, in the order of `ranks`.
     ends: Vec<u32>,
     ranks: Vec<u32>,
 }
@@ -137,7 +136,7 @@ impl Forest {
 }
 
 /// An order in which everything below a node in the tree of dominators follows it without a gap: each one's place, and the
-/// end of what is below it.
+/// end of the nodes below it.
 fn ranks(dominators: &[u32]) -> (Vec<u32>, Vec<u32>) {
     let count = dominators.len();
     // A dominator has a smaller number, so sizes add up from the end.

@@ -74,7 +74,7 @@ pub fn hash(number: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// What is drawn of blocks of a size is as much as the weight of a sample says.
+    /// Of blocks of a size, as much is drawn as the weight of a sample says.
     #[test]
     fn blocks_are_drawn_as_often_as_their_weight_says() {
         let mut draw = Draw::with_period(500, 1);

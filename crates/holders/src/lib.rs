@@ -2,8 +2,8 @@
 //!
 //! A graph of objects has millions of nodes, and the question is about a few thousand of them: the samples. Only what leads
 //! to a sample can hold one. So the graph is kept backwards, as lists of predecessors, and the walk from the samples backwards
-//! finds a part of it ([`Subgraph`]) with some thousand nodes. All paths to a sample lie in that part, so what is computed on
-//! it holds for the whole graph.
+//! finds a part of it ([`Subgraph`]) with some thousand nodes. All paths to a sample lie in that part, so a result on it holds
+//! for the whole graph.
 //!
 //! - [`Graph`]: nodes by address, and the references between them, in some 25 bytes for each node and 8 for each reference.
 //! - [`Subgraph`]: the part that leads to samples, and its breadth-first tree: shortest paths from the roots.

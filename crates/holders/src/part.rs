@@ -100,7 +100,7 @@ impl Subgraph {
         for at in 2..self.target_starts.len() {
             self.target_starts[at] += self.target_starts[at - 1];
         }
-        // While they are filled, each start is that of the node before.
+        // While they are filled, each start is the start of the node before.
         self.targets = vec![0; self.sources.len()];
         for node in 0..len {
             for at in self.starts[node]..self.starts[node + 1] {
@@ -270,7 +270,7 @@ impl Subgraph {
     }
 }
 
-/// Keeps some of the lists of nodes: those of which `is_kept` says so for the node whose list it is, and the node in it.
+/// Keeps some of the lists of nodes: `is_kept` is asked with the list's own node and the node in it.
 fn retain(starts: &mut [u32], ends: &mut Vec<u32>, is_kept: impl Fn(usize, usize) -> bool) {
     let mut kept = 0;
     for node in 0..starts.len() - 1 {

@@ -73,7 +73,7 @@ impl Given {
         found
     }
 
-    /// The roots: those of kind 1, and for what they do not lead to, those of kind 2 in the order of the part.
+    /// The roots: all of kind 1, and for the nodes that these do not reach, some of kind 2, in the order of the part.
     fn real_roots(&self, part: &Subgraph, graph: &Graph) -> Vec<usize> {
         let node = |number| graph_node(part.in_graph(number));
         let roots = (1..part.len()).filter(|&number| part.parent(number) == 0);
@@ -136,10 +136,10 @@ proptest! {
         }
     }
 
-    /// What is left out of the whole graph changes nothing for the samples.
+    /// The nodes outside of the part change nothing for the samples.
     #[test]
     fn the_part_has_the_dominators_of_the_whole(given in given()) {
-        // Roots of kind 2 are chosen by what is in the part.
+        // Roots of kind 2 are chosen by the nodes in the part.
         let given = Given {
             roots: given.roots.iter().map(|&kind| kind % 2).collect(),
             ..given

@@ -225,7 +225,7 @@ struct Kept {
 static EXCHANGE: [AtomicPtr<Kept>; SHARED] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; SHARED];
 
-/// What is known of a class: how many allocations come before the one that is sampled.
+/// Of a class: how many allocations come before the one that is sampled.
 type Expected = [[Option<u64>; 60]; 4];
 
 struct Fuzz {

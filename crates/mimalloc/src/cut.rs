@@ -237,7 +237,7 @@ impl Record {
     /// Points the entries of a class that was used at its record, if mimalloc has set them to a page of its own.
     ///
     /// # Safety
-    /// The heap, with this address and number, is that of the calling thread's record.
+    /// The heap, with this address and number, is the one of the calling thread's record.
     pub unsafe fn put_right(&mut self, address: *mut u8, heap: usize, number: usize) {
         let class = &mut self.classes[heap][number];
         let words = class.fake.block_size as usize / 8;

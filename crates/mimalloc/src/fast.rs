@@ -57,7 +57,7 @@ unsafe fn heap<const OBJECT: bool>() -> *mut u8 {
 /// The heap is the calling thread's.
 #[inline(always)]
 unsafe fn allocate(heap: *mut u8, size: usize, zero: bool) -> *mut u8 {
-    // SAFETY: by the contract: the entry is a page's record, mimalloc's or ours, and what is on its list is free.
+    // SAFETY: by the contract: the entry is a page's record, mimalloc's or ours, and the blocks on its list are free.
     unsafe {
         if size > SMALL_MAX {
             return slow::allocate(heap, size, zero);

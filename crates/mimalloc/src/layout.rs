@@ -1,4 +1,4 @@
-//! Where mimalloc and the thread state keep what is read and written here, and the arithmetic of size classes.
+//! Where mimalloc and the thread state keep the words read and written here, and the arithmetic of size classes.
 //!
 //! The offsets come from `offsetof` with the headers of CPython 3.13 (`Include/internal/mimalloc/mimalloc/types.h`,
 //! `Include/internal/pycore_tstate.h`), built with `--disable-gil`. [`crate::verify`] compares each with what mimalloc does
@@ -271,7 +271,7 @@ pub const fn size_of_queue(queue: usize) -> usize {
     }
 }
 
-/// For each class, the first entry of `pages_free_direct` that belongs to it. The last is that of the block's size.
+/// For each class, the first entry of `pages_free_direct` that belongs to it. The last is the block size's own.
 pub const fn first_entries() -> [u8; CLASSES] {
     let mut first = [0; CLASSES];
     let mut words = SMALL_MAX / 8;

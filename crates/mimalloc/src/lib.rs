@@ -38,7 +38,7 @@
 //! | `verify` | the layout, compared with what mimalloc does |
 //! | `settings` | the functions below, and what the session wants |
 //! | `tokens` | pages of sampled blocks |
-//! | `record` | what is known of each thread: its birth, its end, its totals |
+//! | `record` | each thread: its birth, its end, its totals |
 //! | `cut` | lists that end before the sample point |
 //! | `sampled` | blocks for samples; the calls of the observer |
 //! | `slow` | the slow paths |

@@ -1,4 +1,4 @@
-//! What is known of each thread: its classes, and how far each is from its sample point.
+//! The record of each thread: its classes, and how far each is from its sample point.
 //!
 //! A record belongs to a thread state, known by its address and the cookie of its first heap: states and interpreters of one
 //! address follow each other, and their numbers may be the same, but each time that a heap is initialized its cookie is another.

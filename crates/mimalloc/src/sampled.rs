@@ -23,7 +23,8 @@ const TRIES: usize = 4;
 /// A block for a sample, with the page's entry. `None` if none could be had.
 ///
 /// # Safety
-/// The heap, with this number and address, is that of the calling thread's record. The size is at most [`SHARED_MAX`].
+/// The heap, with this number and address, is the one of the calling thread's record. The size is at most
+/// [`SHARED_MAX`].
 pub unsafe fn block(
     record: &mut Record,
     heap: usize,
@@ -152,7 +153,7 @@ pub unsafe fn alone(block: *mut u8) -> Option<&'static SampledPage> {
     }
 }
 
-/// What is told of a sample.
+/// A sample, as its observer learns of it.
 pub struct Sample {
     pub block: *mut u8,
     pub requested: usize,

@@ -154,7 +154,7 @@ impl Checks<'_> {
         Some(unsafe { std::mem::transmute::<[u64; size_of::<Page>() / 8], Page>(words) })
     }
 
-    /// All heaps have the same data behind them, and cookies of their own; the present one is that of objects.
+    /// All heaps have the same data behind them, and cookies of their own; the present one is for objects.
     fn heaps(&self) -> Option<bool> {
         let current = self.word(self.state.wrapping_add(self.layout.current_heap))?;
         let data = self.word(self.heap(HEAP_MEM))?;
@@ -178,7 +178,7 @@ impl Checks<'_> {
         )
     }
 
-    /// The queues have the known sizes, their pages those of the queue, and there are as many as the heap says; the entries for
+    /// The queues have the known sizes, their pages have the queue's, and there are as many as the heap says; the entries for
     /// small requests are the queues' first pages.
     fn pages(&self, heap: usize) -> Option<bool> {
         let address = self.heap(heap);
@@ -230,7 +230,7 @@ impl Checks<'_> {
         Some(self.word(address.wrapping_add(self.layout.page_count))? == pages)
     }
 
-    /// Whether what is in use and what is free make up all blocks of a page.
+    /// Whether the used and the free blocks make up all of a page.
     fn counts(&self, page: &Page) -> Option<bool> {
         let free = self.length(page.free as usize, page.capacity)?;
         let freed = self.length(page.local_free as usize, page.capacity)?;

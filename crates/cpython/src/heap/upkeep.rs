@@ -15,7 +15,7 @@ const LONG_COLLAPSE_PAUSE: Nanos = Nanos(400_000_000);
 /// Free memory that is not used again has this half-life.
 const HALF_LIFE: Nanos = Nanos(1_000_000_000);
 
-/// The times of what is next due.
+/// The times of the next steps.
 #[derive(Default)]
 pub struct Upkeep {
     collapse: Due,
@@ -49,7 +49,7 @@ impl Upkeep {
         *self = Self::default();
     }
 
-    /// Does what is due.
+    /// Does the work that is due.
     ///
     /// # Safety
     /// `heap` is the context of a heap that no other thread uses now.

@@ -12,7 +12,7 @@ pub const MOST_NATIVE: usize = 20_000;
 
 /// Bits of the filter, a power of two.
 const FILTER: usize = 1 << 20;
-/// An address within so many bytes from a block's start may be that of a part of it: a header of its owner's comes first.
+/// An address within so many bytes from a block's start may be of a part of it: a header of its owner's comes first.
 const REACH: usize = 64;
 const STEP: usize = 16;
 
@@ -40,7 +40,8 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Draws from the heap's blocks. `sample` is that of a token; `native`: the recording's samples of native memory, by address.
+    /// Draws from the heap's blocks. `sample` has a token's sample; `native`: the recording's samples of native memory, by
+    /// address.
     ///
     /// # Safety
     /// The heap is in a copy of the process that nobody else changes.
@@ -75,7 +76,7 @@ impl Blocks {
             });
         }
         thin(&mut all, seed);
-        // What is not in the heap has no size, and counts as the recording's sample does.
+        // A block outside the heap has no size, and counts as the recording's sample does.
         all.extend(native.iter().map(|&(address, sample)| Wanted {
             address,
             size: 0,
@@ -157,7 +158,7 @@ impl Blocks {
 }
 
 /// Leaves out blocks that only the recording has sampled, where they are too many: they say who holds what was allocated where,
-/// and add nothing to amounts. Those of fallbacks do, and stay.
+/// and add nothing to amounts. Fallbacks' blocks do, and stay.
 fn thin(all: &mut Vec<Wanted>, seed: u64) {
     let is_extra = |block: &Wanted| !block.is_drawn && block.size > 0;
     let extra = all.iter().filter(|block| is_extra(block)).count();

@@ -133,7 +133,7 @@ impl Links<'_, '_> {
         }
     }
 
-    /// Names what is left.
+    /// Names the rest.
     fn all(&mut self, link: Link) {
         for asked in &mut self.asked {
             if asked.link == Link::Unknown {
@@ -159,7 +159,7 @@ impl Links<'_, '_> {
         // SAFETY: it is a dictionary.
         unsafe {
             if !is_of_attributes && word(dict, USED) > MOST_KEYS {
-                // Keys are rarely large: what is held is held as a value.
+                // Keys are rarely large: the value holds.
                 self.all(Link::Key);
                 return;
             }

@@ -1,4 +1,4 @@
-//! Who holds what is alive: snapshots of the references between all objects.
+//! Who holds live objects: snapshots of the references between all objects.
 //!
 //! ```text
 //! mod        when a snapshot is taken, and what it may cost

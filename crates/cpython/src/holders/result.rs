@@ -13,10 +13,10 @@ use super::types::{is, word};
 use super::walk::{Walk, flag};
 use crate::layout::type_flags;
 
-/// What is kept of a node on the way.
+/// A node on the way into the snapshot.
 #[derive(Clone, Default)]
 struct Kept {
-    /// Its number in the snapshot: its own, or that of the chain that it is part of. 0 if it is not kept.
+    /// Its number in the snapshot: its own, or its chain's. 0 if it is not kept.
     number: u32,
     link: Option<Link>,
     name: String,

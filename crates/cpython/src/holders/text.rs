@@ -13,7 +13,7 @@ const LONGEST_TYPE: usize = 200;
 /// A `str`, cut; empty if it is not one, or not readable.
 ///
 /// # Safety
-/// `object` is null or an object, and `flags` are those of its type.
+/// `object` is null or an object, and `flags` are its type's.
 pub unsafe fn of_str(layout: &Layout, object: usize, flags: u64) -> String {
     let mut text = String::new();
     if object == 0 || flags & type_flags::UNICODE_SUBCLASS == 0 {

@@ -38,7 +38,7 @@ pub unsafe fn word(address: usize, offset: usize) -> usize {
     unsafe { (address.wrapping_add(offset) as *const usize).read() }
 }
 
-/// What is known of a type.
+/// A type, as far as a walk needs it.
 #[derive(Clone, Copy)]
 pub struct Type {
     pub address: usize,

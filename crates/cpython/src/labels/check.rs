@@ -24,7 +24,7 @@ const NONE: usize = usize::MAX;
 pub fn locate(gil: &Gil, context: usize) -> bool {
     let state = gil.thread_state() as usize;
     let here = |offset: &usize| {
-        // SAFETY: the state is larger than what is searched, and the GIL is held, so it does not change.
+        // SAFETY: the state is larger than the searched part, and the GIL is held, so it does not change.
         let word = unsafe { ((state + offset) as *const usize).read() };
         word == context
     };

@@ -11,7 +11,7 @@
 //!
 //! ```text
 //! objects  the Python objects: a label, and the sets that are entered
-//! reader   from a thread's state to what is entered there
+//! reader   from a thread's state to the set entered there
 //! hamt     the walk through a context's map
 //! check    finds the offset of the context, and compares walks with what the interpreter says
 //! tasks/   the task of asyncio that a thread runs, which needs no label of the program's
@@ -69,7 +69,7 @@ pub unsafe fn of_thread(state: usize, recording: &mut Recording<'_>) -> Option<L
     // SAFETY: by the caller; the objects have the layout that was checked.
     let words = unsafe { Direct::new() };
     let entered = reader().and_then(|reader| reader.entered(state, &words));
-    // SAFETY: its type is that of entered sets, and the thread's context keeps it alive.
+    // SAFETY: it is an entered set, and the thread's context keeps it alive.
     let set = entered.map(|entered| unsafe { &*(*(entered as *const Entered)).set });
     // SAFETY: by the caller.
     let task = unsafe { tasks::of_thread(state, recording) };

@@ -124,7 +124,7 @@ pub fn begin(gil: &Gil) -> Option<*mut PyObject> {
     if let Some(objects) = objects() {
         return Some(objects.variable);
     }
-    // SAFETY: the specifications and the texts live forever; the functions are those of their slots.
+    // SAFETY: the specifications and the texts live forever; the functions fit their slots.
     let (label_type, entered_type, variable) = unsafe {
         let methods = Box::leak(Box::new([
             method(c"__enter__", enter, METH_NOARGS),
@@ -325,7 +325,7 @@ unsafe fn make_label(
         }
         None => {
             let is_kept = objects.labels.len() < MOST_LABELS;
-            // SAFETY: the type is ours; an allocation runs no Python code but that of a collection, which may come here: so the
+            // SAFETY: the type is ours; an allocation runs no Python code but a collection's, which may come here: so the
             // objects are looked up anew.
             let made: *mut Label = unsafe { gil.new_object(objects.label_type) }.cast();
             // SAFETY: as above.
@@ -345,7 +345,7 @@ unsafe fn make_label(
         }
     };
     if are_texts && values.len() <= MOST_ARGUMENTS {
-        // SAFETY: as above. What is replaced is released last.
+        // SAFETY: as above. The replaced call is released last.
         unsafe { remember_call(gil, keys, values, label, place) };
     }
     label.cast()
@@ -381,7 +381,7 @@ unsafe fn remember_call(
     }
 }
 
-/// The calling thread's context, and what is in force there; null if nothing is.
+/// The calling thread's context, and the set in force there; null if there is none.
 ///
 /// # Safety
 /// The GIL is held.
@@ -452,7 +452,7 @@ unsafe extern "C" fn exit(this: *mut PyObject, _: *const *mut PyObject, _: isize
 /// The GIL is held; the label is live.
 #[inline(always)]
 unsafe fn leave(gil: &Gil, objects: &Objects, reader: &LabelReader, label: *mut Label) {
-    // SAFETY: by the caller. What is in force is alive as long as its context has it.
+    // SAFETY: by the caller. The set in force is alive as long as its context has it.
     unsafe {
         let (context, entered) = in_force(gil.api(), reader);
         let last = &mut (*label).last;
@@ -517,7 +517,7 @@ unsafe fn leave_outer(gil: &Gil, objects: &Objects, entered: *mut Entered, label
     }
 }
 
-/// A new reference to what is in force when this label is entered where `outer` is; null if it cannot be entered.
+/// A new reference to the set in force when this label is entered inside of `outer`; null if it cannot be entered.
 ///
 /// # Safety
 /// The GIL is held; both are live, and `outer` may be null.

@@ -1,4 +1,4 @@
-//! The way from a thread's state to what is entered there.
+//! The way from a thread's state to the set entered there.
 
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};

@@ -11,8 +11,8 @@
 //! in the image that has these functions; so does an application that has the interpreter in itself.
 //!
 //! A return address in that image is not enough. It may be in `PyMem_Malloc`, where the compiler made no jump of its
-//! last call, or in a function that stands before the heap's, as those of `tracemalloc` and of the debug hooks do. Both
-//! pass on requests of extensions. So one of two conditions must hold, too:
+//! last call, or in a function that stands before the heap's, as `tracemalloc`'s and the debug hooks' do. Both pass on
+//! requests of extensions. So one of two conditions must hold, too:
 //!
 //! - The instruction before the return address calls one of the three functions by its address, or through the procedure
 //!   linkage table.
@@ -52,7 +52,7 @@ static TABLE: AtomicUsize = AtomicUsize::new(0);
 /// Return addresses that were recognised, each at a place that its bits choose.
 static KNOWN: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 
-/// Return addresses this close to the start of one of the functions are not taken for those of other code.
+/// Return addresses this close to the start of one of the functions are not taken for other code's.
 const LONGEST_FUNCTION: usize = 1024;
 
 /// In the first bytes of `PyMem_Malloc`, an instruction refers to the table.

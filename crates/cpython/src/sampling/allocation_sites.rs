@@ -195,7 +195,7 @@ impl Seen {
 }
 
 unsafe extern "C" fn note(context: *mut c_void, sample: &SampledBlock) -> u32 {
-    // SAFETY: the context is that of `try_to_learn`; in the child of a fork it is never freed.
+    // SAFETY: the context is `try_to_learn`'s; in the child of a fork it is never freed.
     let observed = unsafe { &*context.cast::<Observed>() };
     // A count that is too large stays so: it does not wrap.
     if observed.taken.load(Relaxed) < MOST {

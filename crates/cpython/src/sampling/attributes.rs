@@ -1,8 +1,8 @@
 //! Reads an attribute of an instance without a call of Python.
 //!
 //! The agent needs the name of a thread while that thread allocates. [`Values`] says where the values of an instance
-//! are. The keys of an array are those of the type (`ht_cached_keys`), in the same order. The instance may be in the
-//! middle of a change. So every read must not fault, every result may be wrong, and the caller checks the result.
+//! are. An array has the type's keys (`ht_cached_keys`), in the same order. The instance may be in the middle of a
+//! change. So every read must not fault, every result may be wrong, and the caller checks the result.
 
 use crate::layout::{Layout, Values};
 use nthbyte_host::process::Probe;

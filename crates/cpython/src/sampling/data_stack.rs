@@ -78,7 +78,7 @@ impl Cursor {
         }
     }
 
-    /// The place of the first frame of the chunk. (That of the outermost chunk is elsewhere, and has nothing outside.)
+    /// The place of the first frame of the chunk. (The outermost chunk's is elsewhere, and has nothing outside.)
     #[inline(always)]
     pub const fn first(&self) -> usize {
         self.chunk.wrapping_add(DATA)

@@ -11,7 +11,7 @@ pub const GAP_NOTE: &str = "(native frames not known)";
 
 /// A stack whose native frames are found later. Its Python frames need not exist any more then.
 pub struct Kept {
-    /// What is kept of the native stack.
+    /// The native stack, as far as it was walked.
     pub walk: UnfinishedWalk,
     /// The Python frames, innermost first: how each appears, and where it is in its code object.
     pub python: Vec<(Appearance, u32)>,

@@ -1,4 +1,4 @@
-//! Python frames and those of native code, in the order of their calls.
+//! Python frames and native ones, in the order of their calls.
 //!
 //! ```text
 //! native frames by their stack        marks                     merged
@@ -50,7 +50,7 @@ pub enum Piece {
 /// Calls `place` with the pieces of a stack, innermost first. `python` is the number of Python frames.
 ///
 /// All frames and marks are innermost first. The stack grows towards lower addresses, so frame `n` of native code has the
-/// part from its own `stack` to that of frame `n + 1`. Python frames whose C function was not found follow what was found.
+/// part from its own `stack` to frame `n + 1`'s. Python frames whose C function was not found follow what was found.
 /// Native frames outside of all Python frames are left out.
 #[inline(always)]
 pub fn merge(
@@ -62,8 +62,8 @@ pub fn merge(
     let mut placed = 0;
     // Whether the last piece is a native frame, or Python frames whose caller in C must be known.
     let mut is_open = false;
-    // Where the innermost native frame is not inside of the innermost call, it is on another stack, such as that of a
-    // signal handler, from which a walk does not come back.
+    // Where the innermost native frame is not inside of the innermost call, it is on another stack, such as a signal
+    // handler's, from which a walk does not come back.
     let mut calls = marks
         .iter()
         .filter(|mark| mark.kind == MarkKind::Call && mark.frames != 0);
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(merged(3, &CALLS, &[]), "p1 p2 p3");
         let [first, _, third, .., last] = NATIVE;
         assert_eq!(merged(3, &CALLS, &[first, third, last]), "p1 p2 p3");
-        // On another stack, such as that of a signal handler, at either side.
+        // On another stack, such as a signal handler's, at either side.
         for other in [10, 9000] {
             let native = [(20, other), (21, other + 100)];
             assert_eq!(merged(3, &CALLS, &native), "n20 n21 ? p1 p2 p3");

@@ -7,7 +7,7 @@
 //!         ─▶ allocation_sites           names for memory that is not an object
 //!         ─▶ tokens                     the sample of each block
 //! native  ─▶ walker ─▶ codes            the stack of a sample of native memory
-//!                   ─▶ merge            Python frames and those of native code
+//!                   ─▶ merge            Python frames and native ones
 //!                   ─▶ kept             the same later, when a library is known
 //! ```
 //!

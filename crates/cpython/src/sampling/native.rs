@@ -52,8 +52,8 @@ pub type OwnThread = fn(&'static Api, &Layout, &[usize], &mut Recording<'_>) -> 
 
 static STATE: RecordingCell<Option<State>> = RecordingCell::new(None);
 
-/// The number of recorded code objects that were freed. A walk compares frames with those of the walk before, which must
-/// not find a new code object at an old one's address.
+/// The number of recorded code objects that were freed. A walk compares frames with the last walk's, which must not find
+/// a new code object at an old one's address.
 static FREED_CODES: AtomicU64 = AtomicU64::new(0);
 
 /// Starts to record native memory, if the process can. The session's description has the sources.
@@ -184,9 +184,9 @@ pub fn labels(recording: &mut Recording<'_>) -> Option<LabelSetId> {
 }
 
 /// The calling thread's own state, if it still exists. It does if it is attached: nobody can delete such a state. Before 3.12,
-/// the attached one is that of the thread with the GIL, whichever that is, which may have the place of a deleted one.
-/// Otherwise the number of the thread is read from it, through the kernel, because the memory may be gone; it costs two
-/// system calls. Where the system forbids that, and in the child of a `fork` that Python does not know of, there is none.
+/// the attached one belongs to the thread with the GIL, whichever that is, and may have the place of a deleted one. Otherwise
+/// the number of the thread is read from it, through the kernel, because the memory may be gone; it costs two system calls.
+/// Where the system forbids that, and in the child of a `fork` that Python does not know of, there is none.
 ///
 /// From 3.12 on, a thread that deletes another thread's state loses the note of its own. Then the attached one is its own.
 ///

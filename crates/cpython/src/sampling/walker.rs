@@ -193,8 +193,8 @@ impl Walker {
         unsafe { self.place(layout, codes, recording, end, Some(unwinder)) }
     }
 
-    /// What is kept of the calling thread's stack until its native frames are known. `walk` is the walk that has just met
-    /// an unknown library.
+    /// The calling thread's stack, which waits until its native frames are known. `walk` is the walk that has just met an
+    /// unknown library.
     ///
     /// # Safety
     /// As for [`Self::stack`]. The thread is the calling one.
@@ -338,7 +338,7 @@ unsafe fn holder(layout: &Layout, thread: usize) -> usize {
 /// Whether a frame runs a code object, by its fields.
 ///
 /// # Safety
-/// They are those of a frame of a running thread.
+/// They are from a frame of a running thread.
 #[inline(always)]
 unsafe fn has_code(first_without_code: u8, owner: u8, code: usize, code_type: usize) -> bool {
     owner < first_without_code

@@ -1,7 +1,7 @@
 //! Turns the words of a tick into a stack of the profile.
 //!
-//! A code object that the session knows is alive, because a hook removes it before it is freed. Any other address may be
-//! that of anything: what lies there is read through the kernel, and compared with what a code object must have.
+//! A code object that the session knows is alive, because a hook removes it before it is freed. Any other address may
+//! lead anywhere: its memory is read through the kernel, and compared with what a code object must have.
 //!
 //! With native frames, the copy of the native stack is walked here, and its frames are put between the Python frames.
 
@@ -152,7 +152,7 @@ impl<'a> Resolver<'a> {
         *known
     }
 
-    /// Where the stack of a tick ends, or what is kept of it. `None` if it cannot be right, or if there is no room.
+    /// The end of a tick's stack, or what waits of it. `None` if it cannot be right, or if there is no room.
     fn stack(&mut self, recording: &mut Recording<'_>, tick: &Tick<'_>) -> Option<Stack> {
         self.read(tick)?;
         // SAFETY: there is a recording, and no other use of the unwinder in this thread as long as this one is used.
@@ -247,7 +247,7 @@ impl<'a> Resolver<'a> {
         Some(())
     }
 
-    /// What is kept of a tick until the library is known that its walk has met.
+    /// The part of a tick that waits until the library is known that its walk has met.
     #[cold]
     fn kept(
         &self,

@@ -1,8 +1,8 @@
 //! The walk of a thread's frames in the signal handler.
 //!
 //! A frame takes one word: see [`super::words`]. Nothing here is believed: a frame may
-//! be half made, so that its fields are those of an earlier frame. What refers to no memory is noticed here; what is no
-//! code object is noticed when the word is read ([`super::resolve`]). In both cases the tick counts as lost.
+//! be half made, so that its fields are an earlier frame's. A word that refers to no memory is noticed here; one that
+//! is no code object, when it is read ([`super::resolve`]). In both cases the tick counts as lost.
 
 use std::sync::OnceLock;
 
@@ -40,8 +40,8 @@ fn pack(layout: &Layout, code: usize, instruction: usize) -> Option<u64> {
     Word::Frame(code, position).pack()
 }
 
-/// Writes the words of a thread's stack to `stack`, innermost first, with `with_calls` those of calls from C too. `None` if
-/// they cannot be read.
+/// Writes the words of a thread's stack to `stack`, innermost first, with `with_calls` the calls from C too. `None` if they
+/// cannot be read.
 pub fn walk(
     layout: &Layout,
     memory: &CachedProbe,

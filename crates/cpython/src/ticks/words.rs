@@ -32,7 +32,7 @@ pub mod bits {
 const POSITION_BITS: u32 = 20;
 /// The position of an instruction that does not lie in its code object.
 pub const NO_POSITION: u32 = (1 << POSITION_BITS) - 1;
-/// In place of a position: the address is that of a [`Word::Call`], or it is a [`Word::Collection`].
+/// In place of a position: the address is a [`Word::Call`]'s, or it is a [`Word::Collection`].
 const CALL: u32 = NO_POSITION - 1;
 const COLLECTION: u32 = NO_POSITION - 2;
 

@@ -80,8 +80,7 @@ unsafe extern "C" fn compare(bound: *mut PyObject, _: *mut PyObject) -> *mut PyO
     let Ok(api) = Api::get() else {
         return null_mut();
     };
-    // SAFETY: Python calls this with the GIL held. The address is that of a variable of `verify`, which has not
-    // returned.
+    // SAFETY: Python calls this with the GIL held. The address is of a variable of `verify`, which has not returned.
     let gil = unsafe { Gil::assume(api) };
     // SAFETY: the object is live.
     let address = unsafe { gil.object(bound) }.and_then(|bound| bound.integer());

@@ -1,4 +1,4 @@
-//! From a thread's state to the text of its running task: its name, and those of the tasks that wait for it.
+//! From a thread's state to the text of its running task: its name, and the names of the tasks that wait for it.
 
 use super::super::hamt::Words;
 use super::objects::{self, KeyPlace};
@@ -146,7 +146,7 @@ impl TaskLayout {
                 || objects::is_instance(words, layout, task, TASK_TYPE))
     }
 
-    /// The name that the program gave a task, or else that of its coroutine.
+    /// The name that the program gave a task, or else its coroutine's.
     #[inline(always)]
     fn name(&self, layout: &Layout, task: usize, words: &impl Words) -> Option<Name> {
         let name = words.word(task.checked_add(self.coroutine + 8)?)?;
@@ -222,7 +222,7 @@ impl Name {
 
 /// Names of tasks for which nobody waited, with the numbers of their texts.
 ///
-/// What is compared is all of the text, not only where it is: when a task has ended, its name's address may be another's.
+/// All of the text is compared, not only its address: when a task has ended, its name's address may be another's.
 pub struct Names {
     known: [Known; KNOWN_NAMES],
     /// Where a thread's dictionary has its loop.

@@ -181,7 +181,7 @@ fn without_gil(found: &TaskLayout, layout: &Layout, state: usize) -> Option<u32>
     found.text(layout, state, &CachedProbe::new())
 }
 
-/// The labels of a task below others, and then those of a set, which count for more. `None` if there is no room to record them.
+/// The labels of a task below others, and then a set's, which count for more. `None` if there is no room to record them.
 #[unsafe(link_section = "nthbyte_hot")]
 pub fn recorded_below(
     number: u32,
