@@ -31,7 +31,7 @@
 //! # What this crate guarantees
 //!
 //! - Nothing waits without a bound, and nothing takes memory of the C library.
-//! - With [`agent_allocator!`], nothing ends the process when memory runs out: a reserve serves what is needed.
+//! - With [`agent_allocator!`], nothing ends the process when memory runs out: a reserve serves the agent.
 //! - Memory that may be unmapped meanwhile is read through the kernel ([`process::Probe`]).
 //!
 //! # What this crate does not do

@@ -240,8 +240,8 @@ pub type BusyCounter = unsafe extern "C" fn() -> *mut u32;
 /// The function [`Interface::busy`], or the host's own; none without the library, or before [`load`] and [`find_busy_counter`].
 static BUSY: AtomicFn<BusyCounter> = AtomicFn::none();
 
-/// Sets the counter of a host that samples its own requests, or finds that of the preloaded library: once, when the first
-/// session of the process begins. The dynamic linker has a lock, and whoever loads a library holds it while that is read from the
+/// Sets the counter of a host that samples its own requests, or finds the preloaded library's: once, when the first session
+/// of the process begins. The dynamic linker has a lock, and whoever loads a library holds it while that is read from the
 /// disk and initialised. So a fork, which starts the writer thread again, must not ask.
 pub fn find_busy_counter(of_host: Option<BusyCounter>) {
     static HAS_ASKED: AtomicBool = AtomicBool::new(false);

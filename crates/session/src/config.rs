@@ -48,8 +48,7 @@ pub struct Config {
     /// Why native memory is not recorded, although it should be; one clause.
     #[serde(default)]
     pub native_problem: Option<String>,
-    /// The name of the huge page setting. Only the CPython agent reads it: the names are those of
-    /// `nthbyte_heap::HugePages`.
+    /// The name of the huge page setting. Only the CPython agent reads it: the names are `nthbyte_heap::HugePages`'s.
     #[serde(default)]
     pub huge_pages: Option<String>,
     /// `sys.argv` of the program.
@@ -70,7 +69,7 @@ pub struct Config {
     /// The labels of the process: see [`Meta::tags`].
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
-    /// What is printed on stderr if a signal ends the process; with the line end.
+    /// The line on stderr if a signal ends the process; with its end.
     #[serde(default)]
     pub line_at_signal: Option<String>,
     /// The number of the run: see [`Meta::run`].
@@ -214,7 +213,7 @@ impl Config {
     }
 }
 
-/// The period of native memory, if that of the interpreter's memory is this one. `is_auto`: whether it changes.
+/// The period of native memory beside this one of the interpreter's memory. `is_auto`: whether it changes.
 pub(super) fn native_period(period: u64, is_auto: bool) -> u64 {
     if is_auto {
         period.max(SHORTEST_NATIVE_PERIOD)
@@ -238,7 +237,7 @@ pub(super) fn child_meta(parent: &Meta, periods: &[u64]) -> Meta {
 }
 
 /// The path of a child process's profile: the path of the family's first process, with the child's number before the
-/// suffix. `path` and `parent` are those of the process that starts it, whose own number is not kept if it is a child.
+/// suffix. `path` and `parent` describe the process that starts it, whose own number is not kept if it is a child.
 #[must_use]
 pub fn child_path(path: &Path, parent: &Meta, pid: u32) -> PathBuf {
     let first = parent
@@ -258,7 +257,7 @@ fn unix_nanos() -> u64 {
 /// The name of this machine, or of the container; `None` if it has none in UTF-8.
 fn host_name() -> Option<String> {
     let mut name = [0u8; 65];
-    // SAFETY: the pointer and the length are those of `name`, whose last byte stays zero.
+    // SAFETY: the pointer and the length are `name`'s, whose last byte stays zero.
     let found = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
     let name = CStr::from_bytes_until_nul(&name).ok()?.to_str().ok()?;
     (found == 0 && !name.is_empty()).then(|| name.to_owned())
@@ -266,7 +265,7 @@ fn host_name() -> Option<String> {
 
 fn fresh_seed() -> u64 {
     let mut bytes = [0u8; 8];
-    // SAFETY: the pointer and the length are those of `bytes`.
+    // SAFETY: the pointer and the length are `bytes`'s.
     let got =
         unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), libc::GRND_NONBLOCK) };
     if got == 8 {

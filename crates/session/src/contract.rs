@@ -19,8 +19,8 @@ use nthbyte_profile::event::{LabelSetId, NodeId, ThreadId};
 
 use crate::recording::Recording;
 
-/// What a session asks of its host. No function may panic or wait without a bound. Each says in which thread it is called, and what
-/// is held then. A call may still be running when the session has ended.
+/// What a session asks of its host. No function may panic or wait without a bound. Each says in which thread and under which locks
+/// it is called. A call may still be running when the session has ended.
 pub trait Host: Sync {
     /// Called by the writer thread before each block, and before it completes a profile because the process ends, without a
     /// lock: looks at libraries that were loaded. It may read files: nobody waits for it but a fork, for a bounded time,
@@ -93,8 +93,8 @@ pub trait Host: Sync {
         preload::set_period(period);
     }
 
-    /// A counter of the calling thread for a host that samples its own requests; by default, that of the library for native
-    /// memory, if it is there.
+    /// A counter of the calling thread for a host that samples its own requests; by default, the native library's, if it is
+    /// there.
     fn busy_counter(&self) -> Option<BusyCounter> {
         None
     }

@@ -52,7 +52,7 @@ static VERSION_1: Names = Names {
 };
 
 impl Group {
-    /// What is in use, with all cached pages of files.
+    /// The bytes in use, with all cached pages of files.
     pub(crate) fn used(&self) -> Option<u64> {
         number(&self.folder.join(self.names.used))
     }

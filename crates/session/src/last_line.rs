@@ -1,5 +1,5 @@
 //! The line on stderr when a signal ends the process. It is made at the start of the session, because a signal handler
-//! may only write what is there.
+//! cannot make it.
 //!
 //! It is written once, by the process that the session began in, and if stderr still leads where it led then. Nobody need
 //! read it: the handler does not wait for room in a pipe, and a closed one does not end the process by another signal.
@@ -61,7 +61,7 @@ pub(crate) fn print() {
     if !line.stderr.is_of(STDERR) || !has_room() {
         return;
     }
-    // SAFETY: the process ends, so it needs neither any more. The pointer and the length are those of the text.
+    // SAFETY: the process ends, so it needs neither any more. The pointer and the length are the text's.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);

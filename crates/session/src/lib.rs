@@ -45,14 +45,14 @@
 //! - It does not wait for the disk. Other waits last a few seconds at most: for room in the ring when every allocation
 //!   is recorded, before a fork, and at the end. Events that cannot be recorded are counted as lost, and the profile
 //!   contains the count.
-//! - With that allocator, nothing here ends the process when memory runs out: a reserve serves what is needed, and
-//!   events are lost.
+//! - With that allocator, nothing here ends the process when memory runs out: a reserve serves the session, and events
+//!   are lost.
 //! - In the child of a fork, the first recording begins the child's own profile.
 //!
 //! # What this crate does not do
 //!
-//! It does not choose what is sampled (`nthbyte-sampling`), does not walk stacks, does not depend on an interpreter,
-//! and does not encode the file (`nthbyte-profile`).
+//! It does not choose samples (`nthbyte-sampling`), does not walk stacks, does not depend on an interpreter, and does
+//! not encode the file (`nthbyte-profile`).
 //!
 //! # Map
 //!
@@ -74,7 +74,7 @@
 //! labels       what threads work on: keys and values, and sets of them
 //! fork         how a session handles forks                      fork_state      their one word
 //! termination  completes the profile at SIGTERM, and before other ends
-//! last_line    what is printed then                             missing         what is in no profile
+//! last_line    the line of such an end                         missing         events in no profile
 //! end_line     the texts about a recording, for launchers in every language
 //! snapshots    who holds what: a child process, and what it leaves
 //! config, outcome, clock

@@ -1,4 +1,4 @@
-//! What is in no profile, although the program did it.
+//! The program's events that are in no profile.
 //!
 //! *Interpreters with their own GIL*: their hosts do not sample them, and [say](interpreter_ran) that they run.
 //!
@@ -67,8 +67,8 @@ pub(crate) fn begin() {
         mapped.cast()
     };
     let before = SHARED.swap(page, Release);
-    // That of an earlier session, or of the parent's, whose children have it too. Where memory runs out, the writer thread of
-    // that session may still look at it, for a moment: so it goes when the next session begins.
+    // The page of an earlier session, or of the parent's, whose children have it too. Where memory runs out, the writer
+    // thread of that session may still look at it, for a moment: so it goes when the next session begins.
     let oldest = BEFORE.swap(before, Release);
     if !oldest.is_null() {
         // SAFETY: it was mapped above, with this size, and a whole session lies between it and this one.
@@ -111,7 +111,7 @@ pub(crate) fn after_fork_in_child() {
     INTERPRETERS.store(false, Relaxed);
 }
 
-/// What is missing until now in this process, and among its children if it is the first one of its family.
+/// The missing events until now in this process, and among its children if it is the first one of its family.
 pub(crate) fn now() -> Missing {
     let mut missing = Missing {
         interpreters: INTERPRETERS.load(Relaxed),

@@ -38,7 +38,7 @@ pub fn map(size: usize) -> *mut u8 {
         )
     });
     if size >= LARGE && !start.is_null() && PREFERS_HUGE.load(Relaxed) {
-        // SAFETY: it changes how the kernel backs the new mapping, not what is in it.
+        // SAFETY: it changes how the kernel backs the new mapping, not its content.
         unsafe { libc::syscall(libc::SYS_madvise, start, size, libc::MADV_HUGEPAGE) };
     }
     start

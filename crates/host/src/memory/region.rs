@@ -13,7 +13,7 @@ use super::free_list::FreeList;
 use super::mappings;
 use super::page::page_size;
 
-/// Bytes of the region: the rings of two sessions, and some for writing what is in them.
+/// Bytes of the region: the rings of two sessions, and some for writing their events.
 const BYTES: usize = 8 << 20;
 /// Bytes that are never closed. With them, small blocks are there also where the kernel refuses to open the rest: a program
 /// may set a limit of its writable memory (`RLIMIT_DATA`) at any time.
@@ -96,7 +96,7 @@ impl Region {
         Some(end - size)
     }
 
-    /// Closes what nobody has used. Does nothing if blocks were taken already, or if writable memory is limited: what is
+    /// Closes what nobody has used. Does nothing if blocks were taken already, or if writable memory is limited: memory
     /// opened then counts again, and the kernel may refuse it.
     pub fn close(&self) {
         if mappings::has_data_limit() {

@@ -10,7 +10,7 @@
 //! `Vec`, `Box` and `Arc` end the process when an allocation fails. Code of the agents that can do without the memory
 //! asks with `try_reserve`. For the rest there is the reserve. When the system has no memory, the reserve serves the
 //! allocation, and memory counts as *short*: no recording begins, so that events are counted as lost, and the writer
-//! thread rests. That bounds what is taken from the reserve. When the system has memory again, recordings begin again.
+//! thread rests. That bounds the use of the reserve. When the system has memory again, recordings begin again.
 //!
 //! While there is memory, a small block costs a compare-and-exchange when it is allocated, and one when it is freed.
 

@@ -57,8 +57,8 @@ impl DynamicTables {
         let mut tables = Self::default();
         let (mut plt, mut plt_size, mut rela, mut rela_size, mut relative) = (0, 0, 0, 0, 0);
         let visit = |kind, value| {
-            // glibc relocates these addresses in place; other loaders leave them as they are in the file, and so are those of
-            // the kernel's library.
+            // glibc relocates these addresses in place; other loaders leave them as they are in the file, and so are the
+            // kernel's library's.
             let address = if value < base { base + value } else { value };
             match kind {
                 DT_STRTAB => tables.strings = address,

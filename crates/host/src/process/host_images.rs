@@ -59,8 +59,8 @@ impl HostImages {
         Some(Self(found))
     }
 
-    /// Releases what is unchanged of them. Opens a file for a moment. Since [`Self::find`], only code that unloads no image
-    /// has run.
+    /// Releases their unchanged pages. Opens a file for a moment. Since [`Self::find`], only code that unloads no image has
+    /// run.
     pub fn release(&self) {
         if let Ok(entries) = File::open("/proc/self/pagemap") {
             for pages in &self.0 {

@@ -3,8 +3,8 @@
 //! If the program closes the descriptor (see [`super::descriptor`]), the next append creates another file. That file
 //! continues at the offset where the previous one ended.
 //!
-//! A file that was read to its end may be [rewound](MemoryFile::rewind): what is appended then uses the same pages again.
-//! A new page costs about 1.4 µs, a page that is written to again 0.3 µs. Offsets go on.
+//! A file that was read to its end may be [rewound](MemoryFile::rewind): bytes appended then use the same pages again. A
+//! new page costs about 1.4 µs, a page that is written to again 0.3 µs. Offsets go on.
 //!
 //! System calls are made by number where the C library's functions are cancellation points: a thread that the program has
 //! cancelled would end in the signal handler, or in a recording.

@@ -72,7 +72,7 @@ pub(super) fn span(address: usize) -> Option<Range<usize>> {
 pub struct LoadedImage {
     /// From its first byte to its last.
     pub addresses: Range<usize>,
-    /// The address of the description (`struct link_map`, `link.h`). That of a later image may be the same.
+    /// The address of the description (`struct link_map`, `link.h`). A later image's may be the same.
     pub description: usize,
 }
 

@@ -1,7 +1,7 @@
 //! Which part of the resident set each mapping belongs to.
 //!
 //! The kernel says how much of each mapping is resident. A mapping without a file tells nothing else, and the kernel joins
-//! neighbours. What is known of addresses comes from the host (its arenas, its own memory), from the images' headers (zeroed
+//! neighbours. Knowledge of addresses comes from the host (its arenas, its own memory), from the images' headers (zeroed
 //! data of libraries), and from the layout of the C library's heaps and stacks. Where memory of several kinds is in one
 //! mapping, the kernel is asked for the resident pages of the smaller ones (`mincore`).
 
@@ -21,7 +21,7 @@ const LARGEST_GUARD: usize = 64 << 10;
 /// `mincore` is asked for at most this many bytes of one composition; the rest is taken in proportion.
 const MOST_ASKED: usize = 1 << 30;
 
-/// What is known of addresses.
+/// The known addresses.
 pub(super) struct KnownAddresses<'a> {
     /// The arenas of the host's heap, in the order of addresses.
     pub(super) arenas: Vec<Range<usize>>,
@@ -334,7 +334,7 @@ mod tests {
             own: vec![part.clone()],
             earlier: &[],
         };
-        // The sizes are those of the test's own memory; other tests do not touch it.
+        // The sizes are of the test's own memory; other tests do not touch it.
         let whole = mapping(start, 7 * MIB, touched);
         let found = parts(&[whole], &known);
         let own = found.get(Part::AgentMemory).unwrap();

@@ -21,7 +21,7 @@ const READ: usize = 16 << 10;
 /// The longest line that is looked at whole; of a longer one, the end is ignored. A path has at most 4096 bytes.
 const LINE: usize = 5 << 10;
 
-/// What is behind a mapping.
+/// What a mapping shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Backing {
     /// Memory without a file or a name.

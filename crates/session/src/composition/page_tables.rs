@@ -68,8 +68,7 @@ pub(super) struct Pages {
     pub(super) is_huge: bool,
 }
 
-/// Why the resident set of this process is not read from its page tables, and what is done instead, in one line. `None` if
-/// it is.
+/// Why the resident set of this process is not read from its page tables, and how else, in one line. `None` if it is.
 #[must_use]
 pub fn problem() -> Option<String> {
     let of_this_function = (problem as *const () as usize) & !(page_size() - 1);
@@ -122,7 +121,7 @@ pub(super) struct TableReader<'a> {
     with_files: bool,
     /// The regions that the last request returned.
     found: [Region; REGIONS],
-    /// Those of them that are left.
+    /// The ones of `found` that are left.
     left: Range<usize>,
     /// The address of the next request.
     next: usize,
@@ -239,7 +238,7 @@ pub(crate) mod tests {
             )
         };
         assert_ne!(memory, libc::MAP_FAILED);
-        // SAFETY: the range is the mapping. Without huge pages, what is touched is known to the page.
+        // SAFETY: the range is the mapping. Without huge pages, touched memory is known to the page.
         unsafe { libc::madvise(memory, pages * PAGE, libc::MADV_NOHUGEPAGE) };
         memory.cast()
     }
@@ -285,7 +284,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// One region may lie in several ranges, a range may have several regions, and what is between ranges does not count.
+    /// One region may lie in several ranges, a range may have several regions, and nothing between ranges counts.
     #[test]
     fn each_range_has_its_own_pages() {
         const PAGES: usize = 40;

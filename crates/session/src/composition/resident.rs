@@ -23,9 +23,9 @@ pub(crate) fn resident(range: Range<usize>) -> u64 {
         .sum()
 }
 
-/// What is not mapped any more has none: since the range was known, another thread may have freed it; and a mapping from
-/// before the session had memory of the agent in it, where the kernel joined them. `mincore` fails for a range with such a
-/// hole, so its halves are asked.
+/// Unmapped memory has none: since the range was known, another thread may have freed it; and a mapping from before the
+/// session had memory of the agent in it, where the kernel joined them. `mincore` fails for a range with such a hole, so
+/// its halves are asked.
 fn of_piece(range: Range<usize>, pages: &mut Vec<u8>) -> u64 {
     pages.clear();
     pages.resize(range.len().div_ceil(page_size()), 0);

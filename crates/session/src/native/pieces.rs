@@ -26,7 +26,7 @@ pub(crate) struct Piece {
 /// A sampled mapping.
 pub(crate) struct SampledMapping {
     pub(crate) number: u32,
-    /// What is mapped of it, in the order of addresses.
+    /// Its mapped parts, in the order of addresses.
     pub(crate) parts: Vec<Range<usize>>,
     /// What its samples have in common, with the size of the request and its time.
     pub(crate) sample: Allocation,
@@ -50,7 +50,7 @@ impl SampledMapping {
         self.parts.iter().map(|part| part.len() as u64).sum()
     }
 
-    /// The samples of what is in memory.
+    /// The samples of the parts in memory.
     pub(crate) fn samples(&self) -> Vec<SampleId> {
         self.pieces
             .iter()
@@ -190,8 +190,8 @@ impl SampledMapping {
         self.bytes += piece.bytes;
     }
 
-    /// Frees so many bytes of the pieces: the latest ones that are not larger. If there is none, a piece is freed that
-    /// is larger, and what is left of it counts anew.
+    /// Frees so many bytes of the pieces: the latest ones that are not larger. If there is none, a larger piece is
+    /// freed, and its rest counts anew.
     fn give_back(
         &mut self,
         mut bytes: u64,

@@ -66,7 +66,7 @@ const ROUND: Duration = Duration::from_millis(1);
 
 /// The session that receives samples; null if none does. Slots are never freed.
 static SESSION: AtomicPtr<SessionSlot> = AtomicPtr::new(std::ptr::null_mut());
-/// The number of the source of allocator blocks. That of mappings follows it.
+/// The number of the source of allocator blocks. The one of mappings follows it.
 static SOURCE: AtomicU16 = AtomicU16::new(0);
 /// See [`count_whole_mappings`].
 static ARE_WHOLE: AtomicBool = AtomicBool::new(false);
@@ -96,7 +96,7 @@ pub fn begin(session: &Session) -> Option<u64> {
     let (source, period) = session
         .record(LostKind::Other)
         .and_then(|recording| source_of(recording.meta()))?;
-    // Those of an earlier session.
+    // Of an earlier session.
     POSTPONED.take_all(|_| {});
     SOURCE.store(source, Relaxed);
     SESSION.store(std::ptr::from_ref(session.slot()).cast_mut(), Release);

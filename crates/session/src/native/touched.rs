@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A look is made by the writer thread, at intervals and whenever it records what the resident set is made of, and by the
-//! thread that unmaps or frees the memory, just before. What is in memory at the first look counts from the request on.
+//! thread that unmaps or frees the memory, just before. Memory found at the first look counts from the request on.
 //!
 //! *Why that is unbiased.* The sample points of a mapping are a Poisson process over its bytes. Which of its pages are touched
 //! does not depend on them, so the points in the touched part are one, too: a binomial part of those that are left. A
@@ -181,8 +181,8 @@ pub(crate) fn look_at(number: u32) {
     }
 }
 
-/// Looks at what is about to be unmapped, and forgets that it was mapped. Returns whether
-/// that was possible. Runs in the thread that unmaps it.
+/// Looks at memory that is about to be unmapped, and forgets that it was mapped. Returns whether that was possible.
+/// Runs in the thread that unmaps it.
 pub(crate) fn unmap(range: &Range<usize>) -> bool {
     if LOOKED_AT.load(Relaxed) == 0 {
         return true;
@@ -225,8 +225,8 @@ pub(crate) fn unmap(range: &Range<usize>) -> bool {
     true
 }
 
-/// Looks at all mappings, as of the time `now`: `all`, or those of which not everything was in memory yet. Returns whether
-/// there was any.
+/// Looks at all mappings, as of the time `now`: `all`, or only mappings that were not wholly in memory yet. Returns
+/// whether there was any.
 pub(crate) fn look(now: Nanos, all: bool) -> bool {
     if LOOKED_AT.load(Relaxed) == 0 {
         return false;

@@ -36,7 +36,7 @@ struct Waiting {
 enum Sample {
     /// The period under which it was taken, and when its block was freed, if it was.
     Allocation(Allocation, u64, Option<Nanos>),
-    /// That of a mapping, by its number.
+    /// A mapping, by its number.
     Mapping(u32),
     /// So many equal time samples.
     Time(CpuSample, u32),

@@ -7,9 +7,9 @@
 //! The end of the file may be provisional: the next write overwrites it. Making a new provisional end takes some time.
 //! The old end stays in the file meanwhile: new data is held, and is written together with the new end.
 //!
-//! Another program may truncate the file, as `logrotate` does with `copytruncate`. What is missing then cannot be
-//! replaced, and a write behind it would leave a hole, so the file gets no more data. The length is checked before each
-//! write, and the [`tail`] after it.
+//! Another program may truncate the file, as `logrotate` does with `copytruncate`. The lost data cannot be replaced,
+//! and a write behind it would leave a hole, so the file gets no more data. The length is checked before each write,
+//! and the [`tail`] after it.
 
 mod tail;
 

@@ -9,7 +9,7 @@
 //! - the file grows by [`FILE_START`] bytes in the first minutes and by [`FILE_RATE`] bytes a second after them.
 //!
 //! A period is longer than the shortest one only because of one of these, and becomes shorter when that is over. Native memory
-//! and the interpreter's share what is allowed: each may have half of it, and what the other one leaves.
+//! and the interpreter's share the allowance: each may have half of it, and what the other one leaves.
 //!
 //! # What a sample costs
 //!
@@ -22,10 +22,11 @@
 //!
 //! In the recording of a sample: after [`FIRST_SAMPLES`], then after [`SAMPLES`] each, or at the first sample after
 //! [`DECIDE_AFTER`]. So a program that allocates gigabytes a second has another period after some hundred samples, and
-//! one that allocates little pays nothing. Where no sample comes for [`IDLE_AFTER`], the writer thread decides. A period is a
-//! power of two, or a quarter, half or three quarters of the way to the next. It becomes at most [`FASTEST`](tally::FASTEST) times longer or shorter at once, and stays where it is while the number of
-//! samples lies between 0.7 of what is allowed and all of it. The hosts change their samplers at their own next sample; what a
-//! sample stands for is the period under which its sample point was drawn
+//! one that allocates little pays nothing. Where no sample comes for [`IDLE_AFTER`], the writer thread decides. A
+//! period is a power of two, or a quarter, half or three quarters of the way to the next. It becomes at most
+//! [`FASTEST`](tally::FASTEST) times longer or shorter at once, and stays where it is while the number of samples lies
+//! between 0.7 of the allowance and all of it. The hosts change their samplers at their own next sample; what a sample
+//! stands for is the period under which its sample point was drawn
 //! ([`Recording::allocation`](crate::Recording::allocation)).
 
 mod cost;
@@ -61,7 +62,7 @@ const AIM: f64 = 0.9 * SHARE;
 /// CPU time beyond the share, in nanoseconds, that sampling may take once. It lets programs of a second, and the start of all
 /// others, have short periods.
 const START: f64 = 16e6;
-/// What is left of it is spent at this time constant, in nanoseconds of CPU time.
+/// Its rest is spent at this time constant, in nanoseconds of CPU time.
 const START_TIME: f64 = 0.5e9;
 
 /// Samples a second that are allowed whatever the CPU time is, and whatever else is in the file (time samples, collections): a

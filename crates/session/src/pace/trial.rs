@@ -18,7 +18,7 @@
 //! The program itself changes between two moments, by far more than samples cost. So `(a - b) / (a + b)`, which no single
 //! trial can move by more than 1, is compared with `m / (a + b)` over many trials, and counts only if the slope exceeds what the
 //! clocks say by [`SURE`] standard errors: a cost that is a tenth of the program is found in some minutes, one that
-//! doubles its time in some seconds. What is found raises the cost of a sample of that kind, and fades.
+//! doubles its time in some seconds. A cost found so raises the cost of that kind's samples, and fades.
 
 use super::kind::Kind;
 
@@ -27,7 +27,7 @@ pub(super) const LONGER: u64 = 4;
 /// The least samples of the kind before and after a trial, and during it.
 const ENOUGH: f64 = 64.0;
 const ENOUGH_LONGER: f64 = 16.0;
-/// What is older than so much work does not count as before.
+/// Trials older than so much work count for less.
 const RECENT: f64 = 256.0;
 /// A part of a trial takes no more time than this, in seconds.
 const LONGEST_PART: f64 = 1.0;
@@ -164,7 +164,7 @@ impl Evidence {
     }
 }
 
-/// What is known of a kind.
+/// The trials of a kind.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     evidence: Evidence,

@@ -10,7 +10,7 @@ use nthbyte_profile::pressure::MemoryLimit;
 
 use crate::groups::{self, Group, NONE, value};
 
-/// A limit, and what is in use of it.
+/// A limit, and the bytes in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
     pub(super) limit: MemoryLimit,
@@ -100,7 +100,7 @@ impl Limits {
     }
 }
 
-/// What is in use of the limit of a group.
+/// A group's limit, and the bytes in use.
 fn reading(group: &Group) -> Option<Reading> {
     let used = group.used()?;
     // The kernel sums up for this file: not where it does not matter.

@@ -7,7 +7,7 @@
 //! half a minute, or when processes wait for memory much of the time; once, with a pause before the next.
 //!
 //! ```text
-//! limits   the limits, and what is in use
+//! limits   the limits, and the bytes in use
 //! ```
 
 mod limits;
@@ -70,7 +70,7 @@ pub(crate) struct Watch {
     is_near: bool,
 }
 
-/// What is to be recorded, and done.
+/// What to record, and what to do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) pressure: Pressure,
@@ -99,12 +99,13 @@ impl Watch {
         }
     }
 
-    /// Whether a limit is near, so that what is recorded must be in the file soon.
+    /// Whether a limit is near, so that events must be in the file soon.
     pub(crate) const fn is_near(&self) -> bool {
         self.is_near
     }
 
-    /// Reads the limits, if that is due, and returns what is worth an event. `resident` is the resident set size.
+    /// Reads the limits, if that is due, and returns a reading that is worth an event. `resident` is the resident set
+    /// size.
     pub(crate) fn look(&mut self, now: Nanos, resident: u64) -> Option<Seen> {
         let now = now.0;
         let is_much = self.past.back().is_some_and(|(_, last)| part(last) >= MUCH);
@@ -168,7 +169,7 @@ impl Watch {
         })
     }
 
-    /// Keeps a reading, and those of the last seconds of the same limit.
+    /// Keeps a reading, and the last seconds' readings of the same limit.
     fn note(&mut self, now: u64, reading: Reading) {
         let is_other = |one: &Reading| one.limit != reading.limit || one.most != reading.most;
         if self.past.back().is_some_and(|(_, last)| is_other(last)) {

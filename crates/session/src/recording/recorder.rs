@@ -42,7 +42,7 @@ pub(crate) struct Recorder {
     clock: Clock,
     meta: Box<Meta>,
     path: PathBuf,
-    /// How much is kept of the profile, and of those of forked children.
+    /// How much is kept of the profile, and of forked children's.
     keep: Option<Keep>,
     ring: Ring,
     writer: Writer,
@@ -192,7 +192,7 @@ impl Recorder {
         now
     }
 
-    /// Defines anew what is in use from now on: see [`Interner::begin_anew`].
+    /// Defines names anew from now on: see [`Interner::begin_anew`].
     fn forget_definitions(&mut self) {
         let threads = self.interner.is_full_of_threads();
         // Without room, there is none for new definitions either: the next of them asks again.

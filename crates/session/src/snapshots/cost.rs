@@ -20,7 +20,7 @@ const MOST_OF_TIME: Duration = Duration::from_millis(20);
 /// its end, for the snapshot of the end, too.
 ///
 /// # Errors
-/// One clause that says what is missing.
+/// One clause that says what it lacks.
 pub fn affords(cost: Duration, reason: Reason, time: Nanos) -> Result<(), String> {
     let used = clock::read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0);
     let spent = spent().0 + RESTORING.load(Relaxed);

@@ -9,8 +9,8 @@
 //!
 //! The child is made by the system call `clone` without flags and without a signal at its end. So the program gets no
 //! SIGCHLD, no handler of `fork` runs, and `waitpid(-1)` does not see the child. But the child may be a copy of a moment in
-//! which another thread holds a lock of the C library, so it calls nothing of it but plain system calls; memory is that of
-//! this library, which has no lock.
+//! which another thread holds a lock of the C library, so it calls nothing of it but plain system calls; memory is this
+//! library's, which has no lock.
 //!
 //! What the child leaves lies in memory that both share, not in a pipe: a program closes descriptors that are not its own.
 //!
@@ -77,7 +77,7 @@ static SPENT: AtomicU64 = AtomicU64::new(0);
 /// Processor time that huge pages have taken since, which the copies have split.
 static RESTORING: AtomicU64 = AtomicU64::new(0);
 
-/// Does a part of what brings huge pages back. Its processor time counts as that of snapshots.
+/// Does a part of what brings huge pages back. Its processor time counts as snapshots'.
 pub(crate) fn restore<T>(work: impl FnOnce() -> T) -> T {
     let now = || clock::read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0);
     let began = now();
@@ -185,7 +185,7 @@ impl Shared {
         unsafe { AtomicU32::from_ptr(self.start.cast()) }
     }
 
-    /// Called by the child, once. What is too long is left out.
+    /// Called by the child, once. Bytes beyond the end are left out.
     fn put(&self, bytes: &[u8]) {
         if bytes.len() <= LONGEST {
             // SAFETY: there is room for so many, and the parent reads them when it sees the length.

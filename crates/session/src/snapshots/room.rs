@@ -1,4 +1,4 @@
-//! What is left of the memory limit of the process's group.
+//! The rest of the memory limit of the process's group.
 //!
 //! A child counts in the same group, and so do the pages that are copied because of it. Where the limit is reached, the kernel
 //! kills a process of the group, or all of them (`memory.oom.group`): then the host dies of the child.
@@ -12,7 +12,7 @@ use crate::groups::{Group, limits};
 /// Whether the process has room for so many bytes more, as far as is known.
 ///
 /// # Errors
-/// One clause that says what is left.
+/// One clause that says how much is left.
 pub fn has(bytes: u64) -> Result<(), String> {
     match left(&limits(Path::new("/"))) {
         Some(left) if left < bytes => Err(format!(

@@ -251,7 +251,7 @@ fn old_files_become_sums_and_then_nothing() {
         let bytes: f64 = of.functions.iter().map(|(_, _, sum)| sum.bytes).sum();
         assert!((bytes - of.all.bytes).abs() <= of.functions.len() as f64);
     }
-    // No other files: neither what is prepared, nor what was for those that are gone.
+    // No other files: neither prepared ones, nor some of dropped parts.
     let hidden = std::fs::read_dir(folder_of(&divided.path)).unwrap();
     let hidden =
         hidden.filter(|one| one.as_ref().unwrap().file_name().as_encoded_bytes()[0] == b'.');

@@ -62,7 +62,7 @@ fn nothing_is_said_when_the_session_has_ended() {
     assert_eq!(text, "");
 }
 
-/// The program may have closed stderr, and the number may be that of another file now.
+/// The program may have closed stderr, and the number may be another file's now.
 #[test]
 fn no_other_file_gets_it() {
     let _lock = one_at_a_time();

@@ -129,8 +129,8 @@ const ALONE: &str = "NTHBYTE_TEST_ALONE";
 
 /// Fails `more` allocations at once: from the first one on, then from the one of number `step`, and so on.
 ///
-/// The test of this name runs in a process of its own. In that of all tests, sessions have mapped the code again in
-/// hundreds of pieces, and each of the forked children copies those mappings and writes them into its profile.
+/// The test of this name runs in a process of its own. In the process of all tests, sessions have mapped the code again
+/// in hundreds of pieces, and each of the forked children copies those mappings and writes them into its profile.
 fn each_fails(test: &str, more: u64, step: usize) {
     if std::env::var_os(ALONE).is_none() {
         let done = Command::new(std::env::current_exe().unwrap())

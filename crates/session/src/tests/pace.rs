@@ -88,7 +88,7 @@ fn allocation(
     }
 }
 
-/// Provisional samples have the periods with which they were published, and what is written after them does too.
+/// Provisional samples have the periods with which they were published, and so have the events written after them.
 #[test]
 fn provisional_samples_keep_their_periods() {
     let (_alone, path) = alone("pending");

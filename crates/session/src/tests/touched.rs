@@ -75,7 +75,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this test's; what is unmapped already is no mapping of another test, which waits.
+        // SAFETY: the mapping is this test's; its unmapped parts belong to no other test, which waits.
         unsafe { libc::munmap(self.memory.cast(), self.pages * PAGE) };
     }
 }
@@ -123,7 +123,7 @@ fn what_is_touched_is_allocated_and_what_is_purged_is_freed() {
     assert_eq!(times, [2000, 4000, 6000, 6000]);
 }
 
-/// What is in memory at the first look was touched soon after the request.
+/// Memory found at the first look was touched soon after the request.
 #[test]
 fn the_first_look_has_the_time_of_the_request() {
     let mut requested = Nanos(0);
@@ -136,7 +136,7 @@ fn the_first_look_has_the_time_of_the_request() {
     assert!(profile.allocations[0].time >= requested && profile.allocations[0].time.0 < u64::MAX);
 }
 
-/// An allocator maps more than it needs, and unmaps what is not aligned; then it unmaps the rest in two steps.
+/// An allocator maps more than it needs, and unmaps the unaligned ends; then it unmaps the rest in two steps.
 #[test]
 fn a_part_that_is_unmapped_is_freed() {
     let profile = every_byte(|session| {

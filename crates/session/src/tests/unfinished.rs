@@ -177,7 +177,7 @@ fn not_more_wait_than_there_is_room_for() {
     let folder = tempfile::tempdir().unwrap();
     let session = start(&folder.path().join("waiting.nthb"), "exponential", 512);
     let mut waiting = 0;
-    // By their number, and by what is kept for them.
+    // By their number, and by the bytes kept for them.
     for (bytes, least, most) in [(1, 100, 10_000), (1 << 20, 1, 100)] {
         let before = waiting;
         while with(&session, has_room) {

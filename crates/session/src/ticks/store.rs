@@ -101,7 +101,7 @@ pub struct TickSamples {
 }
 
 impl TickSamples {
-    /// That of a tick that the host has kept: see [`Recording::keep`].
+    /// A tick that the host has kept: see [`Recording::keep`].
     pub const KEPT: Self = Self {
         samples: 0,
         ..Self::of(NodeId::ROOT)

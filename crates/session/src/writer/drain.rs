@@ -197,7 +197,7 @@ impl Drain {
         self.left_behind = None;
     }
 
-    /// The descriptor in the program's table, if it is not that of the present file: with `--keep`, an earlier one.
+    /// The descriptor in the program's table, if it is not the present file's: with `--keep`, an earlier one.
     pub(super) fn take_stale(&mut self) -> Option<HostDescriptor> {
         let Sink::Open(writer) = &self.sink else {
             return None;
@@ -337,7 +337,7 @@ impl Drain {
         }
     }
 
-    /// Records what is in no profile, if there is more than the file says.
+    /// Records the missing events, if there are more than the file says.
     fn record_missing(&mut self, progress: &Progress) {
         let missing = missing::now();
         if missing != self.missing {
@@ -353,7 +353,7 @@ impl Drain {
         }
     }
 
-    /// Records how near a limit of memory is. At an alarm, what is recorded goes to the disk: the process may be killed.
+    /// Records how near a limit of memory is. At an alarm, the profile goes to the disk: the process may be killed.
     fn record_pressure(&mut self, progress: &Progress) {
         if !self.is_on_thread {
             return;

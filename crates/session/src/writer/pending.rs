@@ -11,8 +11,8 @@ use nthbyte_profile::event::{Allocation, Event, Nanos, SourceId};
 /// The limit of pending samples. Further samples are written only when they are recorded.
 const MOST: usize = 1 << 20;
 
-/// Published samples that are not recorded yet, oldest first, with the period of each. They are of one source: that of
-/// the interpreter's memory.
+/// Published samples that are not recorded yet, oldest first, with the period of each. They are of one source: the
+/// interpreter's memory.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     samples: VecDeque<(Allocation, u64)>,
@@ -83,8 +83,8 @@ impl Pending {
     }
 }
 
-/// The events of pending samples: each sample, and before it the period of its source, if it is another one than that of
-/// the sample before. `periods` are those in force where the events begin.
+/// The events of pending samples: each sample, and before it the period of its source, if the sample before has another
+/// one. `periods` are those in force where the events begin.
 pub(super) fn with_periods<'a>(
     samples: impl Iterator<Item = &'a (Allocation, u64)>,
     periods: &[u64],

@@ -12,7 +12,7 @@
 
 #![allow(dead_code, unused_imports)] // a model uses a part of each file
 
-/// The modules here stand for those of the crate below, too.
+/// The modules here stand for the crate below's, too.
 extern crate self as nthbyte_host;
 
 #[path = "../../../host/src/errno.rs"]

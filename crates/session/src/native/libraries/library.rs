@@ -30,7 +30,7 @@ pub fn prepare() {
 }
 
 impl Library {
-    /// That of a path.
+    /// The library at a path.
     pub(crate) fn new(path: &str) -> Self {
         let file = path.rsplit('/').next().unwrap_or(path);
         let mut name = file.split('.').next().unwrap_or(file);

@@ -343,8 +343,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// The periods stay within their bounds and change in steps of bounded size, whatever the program does. Once a phase
-    /// has lasted for some seconds, the counted cost is at most the share, or that of the samples that are always allowed; and
-    /// the samples are no fewer than that allows, or than the file's budget does.
+    /// has lasted for some seconds, the counted cost is at most the share, or the cost of the samples that are always allowed;
+    /// and the samples are no fewer than that allows, or than the file's budget does.
     #[test]
     fn the_periods_follow_and_stay_within_their_bounds(phases in phases()) {
         let mut program = program();

@@ -8,7 +8,7 @@ pub(super) struct Phase {
     /// Bytes of the interpreter's memory that are allocated in a second, and of native memory.
     pub(super) own: f64,
     pub(super) native: f64,
-    /// Bytes of a native block; those of the interpreter are small.
+    /// Bytes of a native block; the interpreter's blocks are small.
     pub(super) block: f64,
     /// CPU seconds a second: less while the program waits, more with several threads.
     pub(super) cpu: f64,

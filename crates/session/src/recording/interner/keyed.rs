@@ -74,7 +74,7 @@ impl Number for TypeId {
     }
 }
 
-/// The definitions of one kind in one epoch. `Known`: what is known of one by its key.
+/// The definitions of one kind in one epoch. `Known`: the value for a key.
 pub(crate) struct Keyed<Id, Known> {
     by_key: KeyMap<u64, Known>,
     by_name: KeyMap<&'static str, Id>,

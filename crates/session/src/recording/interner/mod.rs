@@ -10,7 +10,7 @@
 //! the lists until it has: each number in use must reach the file.
 //!
 //! A program that makes new code all the time never stops to need new definitions. With `--keep`, an interner that has many
-//! begins anew ([`Interner::begin_anew`]): what is still in use is defined once more, under new numbers, and the writer drops
+//! begins anew ([`Interner::begin_anew`]): names still in use are defined once more, under new numbers, and the writer drops
 //! the old ones that no sample refers to. So a process that lives for weeks needs no more memory for them in the end.
 
 mod epoch;

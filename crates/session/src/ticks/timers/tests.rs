@@ -1,4 +1,4 @@
-//! Timers end with a session, and are not those of another process.
+//! Timers end with a session, and are no other process's.
 
 use std::sync::mpsc;
 

@@ -173,8 +173,8 @@ impl Definitions {
         self.labels.begin_file();
     }
 
-    /// What was defined before the last time is dropped, but for what is in use: by later definitions, samples that are alive, and
-    /// sums. Threads only if `threads`.
+    /// Definitions from before the last time are dropped, unless they are in use: by later definitions, samples that are alive,
+    /// and sums. Threads only if `threads`.
     pub(super) fn renewed(
         &mut self,
         threads: bool,
@@ -246,7 +246,7 @@ impl Definitions {
         Ok(true)
     }
 
-    /// The number of a stack node in the file, which gets what is not defined there yet; so below.
+    /// The number of a stack node in the file, which gets the missing definitions; so below.
     pub(super) fn node(&mut self, node: NodeId, file: &mut File) -> io::Result<NodeId> {
         let mut path = std::mem::take(&mut self.path);
         let mut at = node;

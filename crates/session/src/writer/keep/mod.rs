@@ -1,10 +1,10 @@
 //! A profile of which old parts are dropped: `--keep 24h`, `--keep 500MB`.
 //!
 //! ```text
-//! events ─▶ the session's numbers become those of the present file ─▶ file
+//! events ─▶ the session's numbers become the present file's ─▶ file
 //!             definitions: written where they are first referred to
 //!             live:        samples that are alive, which the next file begins with
-//!             sums:        what is left of a file that is dropped
+//!             sums:        the rest of a dropped file
 //!             ring:        the earlier files
 //! ```
 //!
@@ -252,7 +252,7 @@ impl Kept {
     /// be made.
     ///
     /// # Errors
-    /// Those of the files. The present file is at its end then.
+    /// If a file fails. The present one is at its end then.
     pub(super) fn divide(
         &mut self,
         mut file: File,

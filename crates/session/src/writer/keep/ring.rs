@@ -66,7 +66,7 @@ impl Ring {
     }
 
     /// Gives the finished file at `profile` its name in the ring, and a new one at `next` its place. At no moment is there no file at `profile`.
-    /// `sums` is what is left of it once it is dropped.
+    /// `sums` remain of it once it is dropped.
     pub(super) fn push(
         &mut self,
         number: u32,
@@ -90,7 +90,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Drops what is too old or too much. What cannot be removed stays.
+    /// Drops the parts that are too old or too much. What cannot be removed stays.
     pub(super) fn drop_old(&mut self, now: Nanos, present_bytes: u64) {
         let time = self.keep.nanos.unwrap_or(u64::MAX);
         let room = self.keep.bytes.unwrap_or(u64::MAX);

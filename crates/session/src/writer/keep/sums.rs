@@ -53,7 +53,7 @@ impl Counter {
         Ok(())
     }
 
-    /// The numbers of the functions that have sums, and those of the types.
+    /// The numbers of the functions, and of the types, that have sums.
     pub(super) fn numbers(&self) -> [impl Iterator<Item = u32>; 2] {
         [&self.functions, &self.types].map(|sums| sums.keys().copied())
     }

@@ -22,7 +22,7 @@ pub(crate) struct Ring {
     tail: AtomicUsize,
 }
 
-/// What is in the file. loom panics if two threads use it at once.
+/// The file's content. loom panics if two threads use it at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) records: Vec<u32>,
