@@ -24,7 +24,7 @@ const MOST: u64 = 4096;
 /// An image in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Image {
-    /// What is added to a symbol's value.
+    /// The difference of an address and a symbol's value.
     bias: u64,
     symbols: u64,
     names: u64,

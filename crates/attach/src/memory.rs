@@ -7,7 +7,7 @@ use crate::denial::denied;
 use crate::process;
 use crate::refusal::Refusal;
 
-/// The memory of another process: that of the program which it executes at the time of [`Memory::open`]. After an `exec`
+/// The memory of another process, with the program that it executes at the time of [`Memory::open`]. After an `exec`
 /// nothing can be read.
 #[derive(Debug)]
 pub struct Memory(File);

@@ -107,7 +107,7 @@ pub fn traced(pid: u32, tracer: u32) -> Refusal {
     refuse!("process {pid} is traced already, by {name} (process {tracer}): end that first")
 }
 
-/// The program that executes its code instead of the processor: its registers are not those of the program.
+/// The program that executes its code instead of the processor: its registers are not the program's.
 fn emulator(pid: u32) -> Option<&'static str> {
     // `/usr/libexec/valgrind/memcheck-amd64-linux`
     let executable = fs::read_link(path(pid, "exe")).ok()?;

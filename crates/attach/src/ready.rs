@@ -75,7 +75,7 @@ pub fn listens(pid: u32) -> Result<bool, Refusal> {
 /// Whether somebody listens at a name.
 fn connect(socket: &OwnedFd, name: &str) -> bool {
     let (address, length) = address_of(name);
-    // SAFETY: the pointer is that of an address of this length. A datagram socket sends nothing then.
+    // SAFETY: the pointer is to an address of this length. A datagram socket sends nothing then.
     unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) == 0 }
 }
 
@@ -213,7 +213,7 @@ fn open(limit: Duration) -> io::Result<OwnedFd> {
     wait_at_most(&socket, limit)?;
     let yes: c_int = 1;
     let address = empty_address();
-    // SAFETY: each pointer is that of a value of the length beside it, which lives until the call returns.
+    // SAFETY: each pointer is to a value of the length beside it, which lives until the call returns.
     let done = unsafe {
         let set = |name, value: *const c_void, length: usize| {
             libc::setsockopt(
@@ -248,7 +248,7 @@ fn wait_at_most(socket: &OwnedFd, limit: Duration) -> io::Result<()> {
         tv_sec: limit.as_secs() as i64,
         tv_usec: limit.subsec_micros().into(),
     };
-    // SAFETY: the pointer is that of a value of the length beside it, which lives until the call returns.
+    // SAFETY: the pointer is to a value of the length beside it, which lives until the call returns.
     let done = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -294,7 +294,7 @@ fn send(socket: &OwnedFd, name: &str, bytes: &[u8], pid: u32) -> io::Result<()> 
     send_as(socket, name, bytes, None)
 }
 
-/// Sends a request, with the credentials of a user and a group; without them, the kernel says those of this process.
+/// Sends a request, with the credentials of a user and a group; without them, the kernel says this process's.
 fn send_as(
     socket: &OwnedFd,
     name: &str,
@@ -333,7 +333,7 @@ fn send_as(
                 .write_unaligned(credentials);
         }
     }
-    // SAFETY: the message's pointers are those of values that live until the end of this function; the kernel writes to none.
+    // SAFETY: the message's pointers are to values that live until the end of this function; the kernel writes to none.
     let sent = unsafe {
         libc::sendmsg(
             socket.as_raw_fd(),
@@ -361,7 +361,7 @@ fn receive(socket: &OwnedFd) -> io::Result<(String, u32)> {
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control) as _;
-    // SAFETY: the message's pointers are those of values that live until the end of this function.
+    // SAFETY: the message's pointers are to values that live until the end of this function.
     let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
     let Ok(length) = usize::try_from(got) else {
         return Err(io::Error::last_os_error());
@@ -383,7 +383,7 @@ fn receive(socket: &OwnedFd) -> io::Result<(String, u32)> {
 fn monotonic_nanos() -> u64 {
     // SAFETY: numbers, which the call fills.
     let mut time: libc::timespec = unsafe { zeroed() };
-    // SAFETY: the pointer is that of `time`.
+    // SAFETY: the pointer is to `time`.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

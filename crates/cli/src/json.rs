@@ -13,7 +13,7 @@ use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 /// Writes a value and a line end.
 ///
 /// # Errors
-/// Those of `out`.
+/// If `out` fails.
 pub fn write(out: &mut dyn Write, value: &impl Serialize) -> Result<()> {
     let formatter = Escaping(PrettyFormatter::new());
     value.serialize(&mut Serializer::with_formatter(&mut *out, formatter))?;
@@ -22,7 +22,7 @@ pub fn write(out: &mut dyn Write, value: &impl Serialize) -> Result<()> {
 
 struct Escaping(PrettyFormatter<'static>);
 
-/// Methods that do the same as those of the inner formatter.
+/// Methods that do the same as the inner formatter's.
 macro_rules! as_pretty {
     ($($name:ident($($argument:ident: $kind:ty)?)),* $(,)?) => {
         $(fn $name<W: Write + ?Sized>(&mut self, out: &mut W $(, $argument: $kind)?) -> io::Result<()> {

@@ -67,7 +67,7 @@ fn refuse(mut error: clap::Error) -> ExitCode {
         );
         return ExitCode::from(2);
     }
-    // "to pass '--x' as a value, use '-- --x'" is hardly ever what is meant. A similar name stays suggested.
+    // "to pass '--x' as a value, use '-- --x'" is hardly ever meant. A similar name stays suggested.
     error.remove(ContextKind::Suggested);
     let text = error.to_string().replace("\n\n  tip:", "; tip:");
     let what = text.split("\n\nUsage:").next().unwrap_or_default();

@@ -40,8 +40,8 @@ impl Output {
         }
     }
 
-    /// Makes sure that writing destroys nothing: a file that is there stays, unless it is empty. With `force`, a profile takes
-    /// the place of a profile, and any other output that of any other file.
+    /// Makes sure that writing destroys nothing: a file that is there stays, unless it is empty. With `force`, a profile
+    /// replaces a profile, and any other output any other file.
     ///
     /// # Errors
     /// If the file stays: always if it is one that the command reads, by whatever name.
@@ -159,8 +159,8 @@ pub fn require_file(profile: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The width of tables in columns: that of the environment's COLUMNS, else of the terminal that
-/// standard output is, or 100 if it is none.
+/// The width of tables in columns: the environment's COLUMNS, else the width of the terminal that standard output is,
+/// or 100 if it is none.
 pub fn terminal_width() -> usize {
     let set = std::env::var("COLUMNS").ok();
     let set = set.and_then(|columns| columns.trim().parse().ok());
@@ -256,7 +256,7 @@ fn write_to(out: impl Write, write: impl FnOnce(&mut dyn Write) -> Result<()>) -
     let written = write(&mut out).and_then(|()| Ok(out.flush()?));
     match written {
         Err(error) if is_broken_pipe(&error) => {
-            // What is left in the buffer has no reader.
+            // The rest of the buffer has no reader.
             let _ = out.into_parts();
             Ok(())
         }

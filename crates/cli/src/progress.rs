@@ -59,7 +59,7 @@ pub fn during<T>(what: &'static str, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Work whose steps are not known, until it is dropped. What is drawn of it is gone then.
+/// Work whose steps are not known, until it is dropped. Its line is gone then.
 pub struct Working(Option<(mpsc::Sender<()>, JoinHandle<()>)>);
 
 impl Working {

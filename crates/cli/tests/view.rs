@@ -106,7 +106,7 @@ impl View {
         (status, head.to_lowercase(), answer[end + 4..].to_vec())
     }
 
-    /// A request like that of the Firefox Profiler, with one line replaced or left out.
+    /// A request like the Firefox Profiler's, with one line replaced or left out.
     fn ask_but(&self, method: &str, path: &str, host: Option<&str>, origin: Option<&str>) -> u16 {
         let line = format!("{method} {path} HTTP/1.1");
         let host = host.map(|host| format!("Host: {host}"));

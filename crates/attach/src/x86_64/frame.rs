@@ -36,7 +36,7 @@ const FLAGS: u64 = 7;
 /// An invalid mode of an alternate stack.
 const KEEP_ALTERNATE_STACK: u64 = 4;
 
-/// Where the kernel's words about the extended state begin, and where the bits of what is in use are.
+/// Where the kernel's words about the extended state begin, and where the bits of its parts in use are.
 const SOFTWARE_BYTES: usize = 464;
 const IN_USE: usize = 512;
 /// The smallest extended state: the legacy area and its header.

@@ -245,7 +245,7 @@ nthbyte_attach_raise:
     mov r14, rax
     test rax, rax
     jz 30f
-    // Not those of the frame that runs: code may have names without them (`namedtuple` executes such code).
+    // Not the running frame's: code may have names without them (`namedtuple` executes such code).
     call [rbx + {module_dict}]
     test rax, rax
     jz 24f

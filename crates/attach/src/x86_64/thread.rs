@@ -15,7 +15,7 @@ use crate::process;
 use crate::refusal::{Refusal, plain, refuse};
 
 /// What the kernel leaves in rax when a system call is interrupted: it begins again, ends with EINTR, or goes on with
-/// what is left of its time.
+/// the rest of its time.
 const RESTART: [i64; 3] = [-512, -513, -514];
 const RESTART_BLOCK: i64 = -516;
 /// Those that a signal with a handler ends with EINTR; after the first, only if the handler has no `SA_RESTART`.
@@ -139,7 +139,7 @@ fn wait(thread: u32, limit: Duration) -> Stop {
     let end = Instant::now() + limit;
     for round in 0_u32.. {
         let mut status = 0;
-        // SAFETY: the pointer is that of `status`.
+        // SAFETY: the pointer is to `status`.
         let got = unsafe {
             libc::waitpid(
                 thread as pid_t,
@@ -337,8 +337,8 @@ impl Stopped {
             .fold(0, |all, some| all | some)
     }
 
-    /// Stops all signals in the thread but those of its own faults, and the two of the C library, for which other threads
-    /// wait. The frame has the mask from before.
+    /// Stops all signals in the thread but its own faults', and the two of the C library, for which other threads wait.
+    /// The frame has the mask from before.
     fn mask_signals(&self) {
         let kept = [
             libc::SIGTRAP,

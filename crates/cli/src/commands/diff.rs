@@ -127,7 +127,7 @@ impl Arguments {
     /// Prints the comparison, and returns 1 if a limit is passed.
     ///
     /// # Errors
-    /// If a profile cannot be read, has not what is to be compared, or standard output cannot be written.
+    /// If a profile cannot be read, lacks the compared figures, or standard output cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let (old, new) = self.sides()?;
         let (old, new) = self.runs(old, new)?;
@@ -311,7 +311,7 @@ fn paths_of(runs: &[Inputs]) -> Vec<PathBuf> {
     runs.iter().flat_map(Inputs::paths).cloned().collect()
 }
 
-/// The command line is wrong, so that the exit status is not that of `--fail-on`.
+/// The command line is wrong, so that the exit status is not `--fail-on`'s.
 fn wrong_number(text: &str) -> anyhow::Error {
     clap::Error::raw(ErrorKind::WrongNumberOfValues, text).into()
 }

@@ -88,7 +88,7 @@ impl Arguments {
         let inputs = self.profiles.find()?;
         let output = Output::beside(self.profiles.first(), self.output, self.to.suffix());
         inputs.protect(&output, self.force)?;
-        // The moment is that of the snapshot; a file with both has all samples.
+        // The moment is the snapshot's; a file with both has all samples.
         let at = match self.holders {
             true => selection.at.take(),
             false => None,

@@ -1,4 +1,4 @@
-//! `nthbyte holders`: who holds what is alive.
+//! `nthbyte holders`: who holds live objects.
 
 use anyhow::Result;
 use clap::Args;

@@ -3,7 +3,7 @@
 //! ```text
 //! begun    a recording that begins and ends with the view
 //! source   which files, and reading on when they have grown, in a thread of its own
-//! state    what is shown, and what a key does
+//! state    the screen's content, and what a key does
 //! screen   the state as lines
 //! ```
 //!
@@ -111,7 +111,7 @@ fn wait() -> bool {
     let stdout = stdout();
     let mut terminal = [PollFd::new(&stdout, PollFlags::IN)];
     let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
-    // A signal may interrupt it: that of a new size.
+    // A signal may interrupt it: a new size's.
     poll(&mut terminal, Some(&TICK)).is_err() || !terminal[0].revents().intersects(gone)
 }
 

@@ -139,7 +139,7 @@ impl Look {
 fn made_of(parts: &[String], width: usize) -> String {
     let mut line = format!("RSS is made of: {}", parts[0]);
     for (number, part) in parts.iter().enumerate().skip(1) {
-        // Room for the sign of what is left out.
+        // Room for the sign of the cut.
         let left = if number + 1 == parts.len() { 0 } else { 2 };
         if line.chars().count() + 3 + part.chars().count() + left > width {
             return line + " …";

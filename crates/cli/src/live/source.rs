@@ -22,7 +22,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Follows a profile, with those of the processes that its program starts. `writer`: the process that is about to write it.
+    /// Follows a profile, with the profiles of the processes that its program starts. `writer`: the process that is about to
+    /// write it.
     ///
     /// # Errors
     /// If there is none, and no process to write it.

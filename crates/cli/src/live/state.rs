@@ -1,4 +1,4 @@
-//! What is shown, and what a key does.
+//! The screen's content, and what a key does.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use nthbyte_report::watch::{Column, RowsOf, Watch, WatchOptions};
 use nthbyte_report::{At, Holders};
 use ratatui::crossterm::event::KeyCode;
 
-/// What is shown below the head.
+/// The lines below the head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Below {
     /// The rows.
@@ -29,11 +29,11 @@ pub enum Below {
 pub struct State {
     profile: Option<Arc<Profile>>,
     asked: WatchOptions,
-    /// What is on the screen; `None` before there is a profile.
+    /// The figures on the screen; `None` before there is a profile.
     pub watch: Option<Watch>,
-    /// Whether what is new is not shown.
+    /// Whether new figures are not shown.
     pub is_paused: bool,
-    /// What is shown below the head.
+    /// The lines below the head.
     pub shown: Below,
     /// The filter that is being typed.
     pub typed: Option<String>,
@@ -58,7 +58,7 @@ impl State {
         }
     }
 
-    /// What is asked of the profile.
+    /// The question to the profile.
     pub const fn asked(&self) -> &WatchOptions {
         &self.asked
     }

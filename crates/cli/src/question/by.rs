@@ -87,7 +87,7 @@ pub fn label(text: &str) -> Option<&str> {
 /// The label that the plugin for pytest sets.
 pub const TEST: &str = "test";
 
-/// What is at the top of a tree, with its own calls below.
+/// The rows at the top of a tree, with their own calls below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Apart {
     /// Each process.
@@ -96,7 +96,7 @@ pub enum Apart {
     Label(String),
 }
 
-/// Reads what is at the top of a tree.
+/// Reads which rows are at the top of a tree.
 ///
 /// # Errors
 /// One line, for the command line's parser.

@@ -82,7 +82,7 @@ impl Profiles {
     /// Finds all of them. Prints one line on stderr if some are left out.
     ///
     /// # Errors
-    /// If one is named twice; with `--all`, if one is not a profile, or is that of a child.
+    /// If one is named twice; with `--all`, if one is not a profile, or is a child's.
     pub fn find(&self) -> Result<Inputs> {
         family::require_distinct(&self.paths)?;
         let missing = self.paths.iter().find(|path| !path.exists());
@@ -279,7 +279,8 @@ fn in_folders(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// A profile, and those of the processes that its program started. One that cannot be read has none: who reads it says why.
+/// A profile, and the profiles of the processes that its program started. One that cannot be read has none: who reads it
+/// says why.
 fn with_own_family(path: &Path) -> Vec<PathBuf> {
     let family = family::find(path).unwrap_or_default();
     if !family.members.is_empty() {
@@ -290,7 +291,7 @@ fn with_own_family(path: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The profiles and those of their families, each once.
+/// The profiles of these families, each once.
 fn with_families(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut all = paths.to_vec();
     let mut found = 0;

@@ -45,7 +45,7 @@ pub struct Question {
 pub enum Samples {
     /// All of them.
     All,
-    /// Those of time if they are asked for, or if there are no others; else those of allocations.
+    /// Time samples if they are asked for, or if there are no others; else allocations.
     OneKind {
         /// They are asked for.
         time: bool,
@@ -64,7 +64,8 @@ pub struct Prepared {
     pub is_of_time: bool,
 }
 
-/// Checks that samples have labels with this key, which rows or trees are to be made by. Those of threads and hosts are made.
+/// Checks that samples have labels with this key, which rows or trees are to be made by. Labels of threads and hosts are
+/// made.
 ///
 /// # Errors
 /// If they have none.

@@ -16,9 +16,9 @@ pub enum Frames {
     Recorded,
     /// All.
     All,
-    /// All but those of the launcher, which would be the root of every stack.
+    /// All but the launcher's, which would be the root of every stack.
     WithoutLauncher,
-    /// All but those of the launcher and of the machinery of imports.
+    /// All but the launcher's and the machinery of imports'.
     Folded,
 }
 

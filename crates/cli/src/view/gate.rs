@@ -6,7 +6,7 @@
 //! - the server listens on the loopback interface only;
 //! - `Host` names the loopback interface, which keeps out a foreign name that resolves
 //!   to this machine (DNS rebinding);
-//! - `Origin` is that of the Firefox Profiler (the one that the user has chosen), which a browser does not let a page forge;
+//! - `Origin` is the Firefox Profiler (the one that the user has chosen), which a browser does not let a page forge;
 //! - the path holds 256 random bits, so nobody finds the address by guessing.
 //!
 //! A refusal reveals nothing: neither whether the path was right nor that there is a profile.

@@ -21,7 +21,7 @@ impl PageSource {
     /// A site's address or a folder, as the user writes it.
     ///
     /// # Errors
-    /// One line that says what is wrong with it.
+    /// One line that says why it is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         if !text.contains("://") {
             return Self::folder(Path::new(text));

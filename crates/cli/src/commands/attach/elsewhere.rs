@@ -20,7 +20,7 @@ use crate::output::Output;
 
 /// Folders that can be written to in most containers.
 const CANDIDATES: [&str; 4] = ["/tmp", "/var/tmp", "/dev/shm", "/run"];
-/// What a process imports: not the command, and not what is preloaded into programs without Python.
+/// What a process imports: neither the command nor the library for programs without Python.
 const LIBRARIES: [&str; 3] = [
     "libnthbyte_cpython.so",
     "libnthbyte_native.so",
@@ -185,7 +185,7 @@ impl Private {
         identity(&self.outside.join(PROFILE))
     }
 
-    /// Gives the profile its place, and those of forked children theirs, as they are now.
+    /// Gives the profile and forked children's their places, as they are now.
     ///
     /// # Errors
     /// If one cannot be read or written.

@@ -13,7 +13,7 @@ use super::watch::{identity, is_gone};
 /// Rounds of looking for processes: one may have forked meanwhile.
 pub const ROUNDS: usize = 3;
 
-/// A recorded process, and where its profile and those of its children are.
+/// A recorded process, and where its and its children's profiles are.
 #[derive(Debug)]
 pub struct Family {
     meta: Meta,

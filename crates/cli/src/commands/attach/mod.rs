@@ -21,7 +21,7 @@ use elsewhere::Needed;
 use family::Family;
 use request::{Method, Request};
 
-/// What `attach` takes. The options of a recording are those of `run`.
+/// What `attach` takes. The options of a recording are `run`'s.
 #[derive(Args)]
 pub struct Attach {
     /// The process.

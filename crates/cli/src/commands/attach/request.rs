@@ -1,4 +1,4 @@
-//! What is asked of another process, and the ways to ask.
+//! Requests to another process, and the ways to send them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub enum Method {
 }
 
 /// The signals that wait until a script has ended, so that no handler of the program raises in the middle of it: all but
-/// those of faults.
+/// faults'.
 const SIGNALS: &str = "1, 2, 3, 6, 10, 12, 13, 14, 15, 16, 17, 18, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, *range(34, 65)";
 
 /// A request: fields with names, as `_remote.py` reads them.

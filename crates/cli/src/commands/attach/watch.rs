@@ -145,7 +145,7 @@ fn has_open(pid: u32, file: Option<(u64, u64)>) -> bool {
     let (Some(_), Ok(entries)) = (file, std::fs::read_dir(format!("/proc/{pid}/fd"))) else {
         return true;
     };
-    // Not by names: those of another mount namespace have another root.
+    // Not by names, which have another root in another mount namespace.
     let mut open = entries.filter_map(|entry| identity(&entry.ok()?.path()));
     open.any(|one| Some(one) == file)
 }

@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// So much of an answer is read.
 const LONGEST_ANSWER: usize = 64 << 10;
 
-/// What is sent.
+/// A request.
 pub struct Message<'a> {
     /// POST or PUT.
     pub method: Method,
@@ -38,7 +38,7 @@ pub struct Message<'a> {
 
 /// An answer: its status, and the beginning of its text.
 pub struct Answer {
-    /// That of HTTP, or of gRPC.
+    /// Of HTTP, or of gRPC.
     pub status: u16,
     /// What it says.
     pub text: String,
@@ -53,7 +53,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Reads the roots, if they are `needed`: those of the file, or else the system's.
+    /// Reads the roots, if they are `needed`: the file's, or else the system's.
     ///
     /// # Errors
     /// If there are none.
@@ -111,7 +111,8 @@ impl Client {
         .await
     }
 
-    /// Calls a method without streams: the message is its argument. The answer has the status of gRPC; that of HTTP is an error if it is not 200.
+    /// Calls a method without streams: the message is its argument. The answer has the status of gRPC; the one of HTTP is an
+    /// error if it is not 200.
     ///
     /// # Errors
     /// If there is no answer.
@@ -186,7 +187,7 @@ where
     served.abort();
     Ok(Answer {
         status,
-        // What is longer, or breaks off, says no less than its status.
+        // A text that is longer, or breaks off, says no less than its status.
         text: text.map_or_else(String::new, |text| {
             String::from_utf8_lossy(&text.to_bytes()).into_owned()
         }),

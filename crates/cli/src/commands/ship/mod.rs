@@ -1,4 +1,4 @@
-//! `nthbyte ship`: a process of its own that sends what is recorded to other systems, in windows.
+//! `nthbyte ship`: a process of its own that sends profiles to other systems, in windows.
 //!
 //! ```text
 //! windows  what of each profile was not sent yet, in windows of a minute

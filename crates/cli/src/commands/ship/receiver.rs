@@ -48,7 +48,7 @@ const OTLP_PATH: &str = "/v1development/profiles";
 const GRPC_PATH: &str =
     "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
 const PYROSCOPE_PATH: &str = "/push.v1.PusherService/Push";
-/// What is sent by gRPC and refused thus is wrong itself: INVALID_ARGUMENT, OUT_OF_RANGE.
+/// A message that gRPC refuses thus is wrong itself: INVALID_ARGUMENT, OUT_OF_RANGE.
 const WRONG: [u16; 2] = [3, 11];
 /// RESOURCE_EXHAUSTED: too much at once, if details say when to try again; without them, too long.
 const TOO_MUCH: u16 = 8;
@@ -183,7 +183,8 @@ fn beginning(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The address of a file in a folder. What is behind a question mark, a signature for the whole folder, stays behind it.
+/// The address of a file in a folder. The part behind a question mark, a signature for the whole folder, stays behind
+/// it.
 fn beneath(folder: &Uri, queued: &Path) -> Result<Uri> {
     let mut parts = folder.clone().into_parts();
     let path = folder.path().trim_end_matches('/');

@@ -23,7 +23,7 @@ pub struct Shipment<'a> {
     pub profile: &'a Profile,
     /// The window.
     pub window: Window,
-    /// Its identity: that of the recording and of the window's start.
+    /// Its identity, made of the recording's and the window's start.
     pub id: [u8; 16],
 }
 
@@ -86,7 +86,7 @@ impl Shipment<'_> {
     }
 }
 
-/// The profiles of a folder, each recording once: not those of its earlier parts.
+/// The profiles of a folder, each recording once: not its earlier parts'.
 ///
 /// # Errors
 /// If the folder cannot be read.
@@ -105,7 +105,7 @@ pub fn sessions_in(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 /// shorter. A file that cannot be read now is looked at later.
 ///
 /// # Errors
-/// Those of `found`.
+/// If `found` fails.
 pub fn each(
     path: &Path,
     state: &mut State,
@@ -177,7 +177,7 @@ pub fn each(
 /// In the state: nothing more comes.
 const ENDED: u64 = u64::MAX;
 
-/// Whether the last block of a file says that the session has ended: then what is left is sent at once.
+/// Whether the last block of a file says that the session has ended: then the rest is sent at once.
 fn is_done(path: &Path) -> bool {
     let Ok(mut reader) = Reader::open(path) else {
         return false;
