@@ -158,7 +158,7 @@ def _without_paths(target: Path) -> list[str]:
         home: "cargo",
         **dict.fromkeys(sorted(home.glob("registry/src/*")), "registry"),
         target: "target",
-        # Its own sources, if they are there (rust-src). Their name is that of a compiler without them.
+        # Its own sources, if they are there (rust-src). A compiler without them names them so.
         Path(sysroot, "lib/rustlib/src/rust"): f"/rustc/{commit}",
     }
     return [f"--remap-path-prefix={path}={name}" for path, name in folders.items()]

@@ -36,7 +36,7 @@ def why_no_native(problem: str | None) -> str | None:
 
 
 class Error(Exception):
-    """A request to nthbyte failed. The message is one line: what is wrong, and what to do."""
+    """A request to nthbyte failed. The message is one line: what failed, and what to do."""
 
 
 class Result:
@@ -150,7 +150,7 @@ def said_request(what: str, details: dict[str, Any]) -> str:
 
 
 def as_utf8(path: str) -> str:
-    """Returns a path for the agent. Those of profiles are UTF-8; folders that links lead to need not be."""
+    """Returns a path for the agent. Profiles' paths are UTF-8; folders that links lead to need not be."""
     return os.fsencode(path).decode(errors="replace")
 
 
@@ -219,7 +219,7 @@ class Agent:
         return why_no_native(self._native.load_native(NATIVE_LIBRARY))
 
     def page_tables_problem(self) -> str | None:
-        """Returns why the resident set is not read from the page tables, and what is done instead; None if it is."""
+        """Returns why the resident set is not read from the page tables, and how else; None if it is."""
         problem: str | None = self._native.page_tables_problem()
         return problem
 
@@ -287,7 +287,7 @@ class Agent:
         self._native.snapshot_at_signal()
 
     def snapshot_seconds(self) -> float:
-        """The CPU time of the processes that have taken snapshots: the kernel counts it as that of ended children."""
+        """The CPU time of the processes that have taken snapshots: the kernel counts it as ended children's."""
         return int(self._native.snapshot_nanos()) / 1e9
 
     def stop(self) -> Result:

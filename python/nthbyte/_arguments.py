@@ -23,7 +23,7 @@ class Parser(argparse.ArgumentParser):
             file.write(message)
             file.flush()
         except OSError:
-            # Nobody reads the help any more. What is left of it would fail again at the exit.
+            # Nobody reads the help any more. Its rest would fail again at the exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
 
 

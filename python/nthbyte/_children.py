@@ -109,7 +109,7 @@ def join_program(text: str) -> None:
     words = _family.command_line()
     if _family.is_apart(words):
         return
-    # Not only in `os.environ`: what is started from here has its own.
+    # Not only in `os.environ`: a child started from here has its own.
     os.environ.pop(_family.VARIABLE, None)
     import json
 

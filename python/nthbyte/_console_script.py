@@ -37,7 +37,7 @@ def resolve(program: Program) -> Program:
             return Program("script", path, program.arguments, line)
     elsewhere = _on_path(name)
     if os.path.isdir(name):
-        # The interpreter says what is missing in it.
+        # The interpreter says what it lacks.
         return program
     if elsewhere is None:
         fail(f"there is no file {name!r} here, and no console script of this name for {sys.executable}", 2)

@@ -52,7 +52,7 @@ class EndLine:
     def at_signal(self, path: str) -> str | None:
         """Returns the line for the case that SIGTERM ends the program. What was recorded is not known before.
 
-        ``path`` is that of the profile. None if it is no file to look at.
+        ``path`` is the profile's. None if it is no file to look at.
         """
         return line_at_signal("SIGTERM", path, self._folder)
 

@@ -1,7 +1,7 @@
 """Recordings that the environment asks for: ``NTHBYTE=on``, and ``NTHBYTE_EVERY`` and its like for each option.
 
-The command stays as it is: ``nthbyte.pth`` leads here at the interpreter's start, before the program. What is wrong
-with a value is said in one line on stderr, and the program runs on without a recording.
+The command stays as it is: ``nthbyte.pth`` leads here at the interpreter's start, before the program. One line on
+stderr refuses a wrong value, and the program runs on without a recording.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OFF = ("off", "0", "no", "false")
 
 
 def at_start(value: str) -> None:
-    """Records this process until it ends, as ``nthbyte run`` would. ``value`` is that of the variable NTHBYTE."""
+    """Records this process until it ends, as ``nthbyte run`` would. ``value`` is the variable NTHBYTE's."""
     switch = value.strip().lower()
     words = _family.command_line()
     if switch in _OFF or is_running() or _family.is_apart(words):

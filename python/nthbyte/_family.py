@@ -127,9 +127,9 @@ def _with_variable(function: Callable[..., Any], before: Callable[[], object] | 
 
 
 def _added(environment: Any, text: str) -> Any:
-    """Returns an environment with the variable. What is none is left for the function to refuse."""
+    """Returns an environment with the variable. If it is none, the function refuses it."""
     if environment is None and sys.version_info >= (3, 13) and not _is_exported:
-        # `posix_spawn` takes that of the process then.
+        # `posix_spawn` takes the process's then.
         environment = os.environ
     try:
         return {**environment, VARIABLE: text}

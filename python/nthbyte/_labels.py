@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     _F = TypeVar("_F", bound=Callable[..., Any])
 
     class label:
-        """Labels what is allocated, and the time that is used, in a ``with`` block.
+        """Labels allocations, and the time that is used, in a ``with`` block.
 
         For example ``with nthbyte.label(endpoint="/checkout"):``. As a decorator it labels each call of a function or
         a coroutine; of a generator, or an asynchronous one, each of its steps, and not what its consumer does between
@@ -179,7 +179,7 @@ def decorator(label: Any) -> Callable[[Any], Any]:
 
 
 def label_steps(label: Any, source: Any) -> Generator[Any, Any, Any]:
-    """Yields what an iterator yields. Its steps have the label, and what is done with their results has not."""
+    """Yields what an iterator yields. Its steps have the label, the use of their results has not."""
     source = iter(source)
     step: Any = source.__next__
     argument: tuple[Any, ...] = ()

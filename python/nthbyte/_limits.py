@@ -1,4 +1,4 @@
-"""Limits of a process that a recording meets: those of its control groups, and of its descriptors."""
+"""Limits of a process that a recording meets: its control groups', and its descriptors'."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CGROUPS = "/sys/fs/cgroup"
 _MEMORY = 16 << 20
 _THREADS = 1
 
-# The names of the files of version 2 and of version 1 of control groups: the limit, and what is in use.
+# The names of the files of version 2 and of version 1 of control groups: the limit, and the bytes in use.
 _MEMORY_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
 _THREAD_FILES = (("pids.max", "pids.current"),)
 
@@ -56,14 +56,14 @@ def cgroup_limits(process: str, root: str = CGROUPS) -> Row:
 def _tightest(
     lines: list[list[str]], controller: str, root: str, files: tuple[tuple[str, str], ...]
 ) -> tuple[int, int] | None:
-    """Returns the limit that leaves least, of the process's group and those above it, and what is in use."""
+    """Returns the limit that leaves least, of the process's group and those above it, and its use."""
     found = [pair for folder in _folders(lines, controller, root) for pair in _limits(folder, files)]
     return min(found, key=lambda pair: pair[0] - pair[1], default=None)
 
 
 def _folders(lines: list[list[str]], controller: str, root: str) -> Iterator[str]:
     for _, controllers, path in lines:
-        # The only line of version 2 has no controllers; those of version 1 have a folder each.
+        # The only line of version 2 has no controllers; each line of version 1 has a folder.
         if controllers and controller not in controllers.split(","):
             continue
         tops = (
@@ -91,7 +91,7 @@ def _limits(folder: str, files: tuple[tuple[str, str], ...]) -> Iterator[tuple[i
 
 
 def free_descriptors(process: str, needed: int | None) -> Row:
-    """Says how many descriptors a process may still open. ``needed`` are those of a recording, if that is known."""
+    """Says how many descriptors a process may still open. ``needed``: a recording's, if that is known."""
     what = "free descriptors"
     try:
         with open(f"/proc/{process}/limits") as file:

@@ -216,7 +216,7 @@ def _options(line: str) -> Any:
     except (argparse.ArgumentError, ValueError) as error:
         print(f"nthbyte: {error}")
     except SystemExit:
-        # It has printed its help, or what is wrong.
+        # It has printed its help, or an error.
         pass
     return None
 
@@ -230,7 +230,7 @@ def _ask(command: str, *words: str) -> Any:
 
 
 def _holders(path: str, known: set[str]) -> list[list[Any]]:
-    """Who holds what is alive in the kernel when a cell has ended, but for variables that are known."""
+    """Who holds live objects in the kernel when a cell has ended, but for variables that are known."""
     found = _ask("holders", path, "--json")
     if isinstance(found, str):
         return [[found]]

@@ -259,7 +259,7 @@ def _tags(value: Any) -> dict[str, str]:
     return _checked_tags(value)
 
 
-# What is kept at least: parts of it have half a second, or a tenth of a mebibyte.
+# The least that is kept: parts of it have half a second, or a tenth of a mebibyte.
 _LEAST_NANOS = 4_000_000_000
 _LEAST_BYTES = 1 << 20
 

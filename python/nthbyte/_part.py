@@ -12,8 +12,8 @@ from nthbyte._children import child_path
 _LONGEST_MESSAGE = 65536
 
 # The descriptor of what the last part has read, as a file in memory: the next one reads on from there, not all of the
-# recording again. With its process and its inode, because a child has its own recording, and programs close what is not
-# theirs.
+# recording again. With its process and its inode, because a child has its own recording, and programs close descriptors
+# that are not theirs.
 _checkpoint: tuple[int, int, int] | None = None
 # The lowest number that it gets: programs count on low ones.
 _LOWEST = 512

@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-# The options that have a meaning for a program without Python. The first group is that of a session's settings.
+# The options that have a meaning for a program without Python. The first group is a session's settings.
 _SETTINGS = ("force", "every", "seed", "tags")
 _OTHERS = ("output", "quiet", "native", "native_frames", "fixed")
 
@@ -49,7 +49,7 @@ def recognise(program: Program) -> Program:
 def execute(program: Program, options: dict[str, Any]) -> NoReturn:
     """Replaces this process by the program, under the profiler. Exits on an error.
 
-    ``options`` are those of the command line, by name.
+    ``options``: the command line's, by name.
     """
     path = program.target
     _refuse_others(options, path)

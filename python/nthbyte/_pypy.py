@@ -499,7 +499,7 @@ class _Library:
         )
 
     def set_probe_instances(self, addresses: list[int], names: list[str]) -> None:
-        """Passes the address of each instance followed by that of its class, and the classes' names."""
+        """Passes each instance's address, followed by its class's, and the classes' names."""
         self._set_probe_instances(
             self._backend.newp(self._addresses, addresses),
             len(names),

@@ -1,6 +1,6 @@
 """Takes a sample at every k-th minor collection through ``gc.hooks``, where the agent cannot hook PyPy.
 
-PyPy calls the hook at the next bytecode after a collection. So the stack is that of the code that filled the
+PyPy calls the hook at the next bytecode after a collection. So the stack is of the code that filled the
 nursery, or of the code that ran directly after it.
 """
 

@@ -121,7 +121,7 @@ def _look(library: _Library) -> str:
     ]
     # From here on, the number of each object that has one is its address.
     gc.collect_step()  # type: ignore[attr-defined]
-    # The agent gets what is written, whatever the file is.
+    # The agent gets the dump, whatever the file is.
     gc._dump_rpy_heap(1)  # type: ignore[attr-defined]
     nodes = library.copy_graph(list(roots), numbers)
     known = {id(frame): frame for _, stack in frames for frame in stack}
@@ -141,7 +141,7 @@ def _modules() -> list[tuple[str, Any, dict[str, Any]]]:
 
 
 def _frames() -> list[tuple[int, list[FrameType]]]:
-    """Returns the number of each thread in the operating system, and its frames, without those of this module."""
+    """Returns the number of each thread in the operating system, and its frames, without this module's."""
     threading: Any = sys.modules.get("threading")
     native = {}
     if threading is not None:
@@ -201,7 +201,7 @@ class _Naming:
         return "\n".join(self._lines)
 
     def _go_down(self, of: Any, sought: dict[int, int]) -> None:
-        """Names what is sought of what an object refers to."""
+        """Names the references of an object that are sought."""
         references = _references(of)
         if id(of) in self._modules or self._links.get(id(of)) == _DICTIONARY:
             references = ((_ATTRIBUTE, str(name), value) for name, value in of.items())
@@ -222,7 +222,7 @@ class _Naming:
             self._add(number, value, link, name)
 
     def _go_inside(self, of: Any, sought: dict[int, int]) -> None:
-        """Finds what is sought by PyPy's own references, which have no names."""
+        """Finds the sought objects by PyPy's own references, which have no names."""
         inner, seen = [of], 0
         for _ in range(_DEEPEST):
             level, inner = inner, []
@@ -359,7 +359,7 @@ def _variables(frame: FrameType) -> Iterator[tuple[int, str, Any]]:
 
 
 def _attributes(of: Any, kind: type) -> Iterator[tuple[int, str, Any]]:
-    """Returns the attributes of an instance: those of its dictionary, and of slots."""
+    """Returns the attributes of an instance: its dictionary's, and its slots'."""
     for base in _type_order(kind):
         for name, descriptor in list(_type_names(base).items()):
             plain = _type_name(type(descriptor))

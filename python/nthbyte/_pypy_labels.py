@@ -90,7 +90,7 @@ def begin(agent: Agent, needs_keys: str) -> tuple[Any, Any, Any]:
             return f"nthbyte.label({', '.join([f'{key}={value!r}' for key, value in self._names])})"
 
         def _inside(self, outer: _Entered | None) -> _Entered | None:
-            """What is in force when this is entered where ``outer`` is; None if that is too deep."""
+            """The set in force when this is entered inside of ``outer``; None if that is too deep."""
             entered = self._entered.get(outer)
             if entered is None:
                 if outer is not None and outer.depth >= _DEEPEST:
@@ -126,7 +126,7 @@ def begin(agent: Agent, needs_keys: str) -> tuple[Any, Any, Any]:
 
 
 class _Entered:
-    """What is in force: the value of the context variable."""
+    """The set in force: the value of the context variable."""
 
     __slots__ = ("depth", "label", "names", "number", "outer")
     names: tuple[tuple[str, str], ...]

@@ -27,7 +27,7 @@ class LeakedObjects:
         self._before: set[int] | None = None
 
     def begin(self) -> None:
-        """What is alive now is not looked at."""
+        """Objects that are alive now are not looked at."""
         gc.collect()
         if hasattr(gc, "freeze") and gc.get_freeze_count() == 0:
             gc.freeze()

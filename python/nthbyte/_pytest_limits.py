@@ -215,7 +215,7 @@ class Limits:
         return async_call_test if is_async else call_test
 
     def begin(self) -> str:
-        """Starts the recording of a test in place of that of the run. Returns its profile's path."""
+        """Starts the recording of a test in place of the run's. Returns its profile's path."""
         if self._run is not None:
             self._run.recorder.pause()
         if self._folder is None:
@@ -268,7 +268,7 @@ class Limits:
         return not getattr(self._config.option, "trace_python_allocators", False)
 
     def _judge(self, item: pytest.Item, marker: Any, exact: dict[str, Any]) -> Any:
-        """Returns what is wrong: the text of the failure, and a section of the report; None if nothing is."""
+        """Returns the failure: its text, and a section of the report; None if nothing is."""
         limit = parse_size(_limit(marker))
         if marker.kwargs.get("current_thread_only"):
             exact = exact["of_thread"]
@@ -425,7 +425,7 @@ def _every(path: str, with_holders: bool) -> Config:
     from nthbyte._options import OPTIONS
 
     defaults: dict[str, Any] = {option.name: option.default for option in OPTIONS if option.is_argument}
-    # Limits are about what is asked for, as those of pytest-memray are.
+    # Limits are about the bytes asked for, as pytest-memray's are.
     return {
         **configure(path, {**defaults, "every": 1, "holders": with_holders or None}),
         "whole_mappings": True,
@@ -473,7 +473,7 @@ def _leaked_objects(leaked: list[object], filter_fn: Any = None) -> Any:
 
 
 def _short(name: str) -> str:
-    """The function's own name, without that of its class."""
+    """The function's own name, without its class's."""
     return name.rsplit(".", 1)[-1]
 
 

@@ -32,7 +32,7 @@ _MEMRAY = "memray_manager"
 # Its options without a value.
 _SWITCHES = ("memray", "hide_memray_summary", "trace_python_allocators", "fail_on_increase")
 
-# What to use in place of those of its options that are not there.
+# What to use in place of its options that are not there.
 _INSTEAD = {
     "memray_bin_path": "use --nthbyte-output, which names the profile",
     "memray_bin_prefix": "use --nthbyte-output, which names the profile",
@@ -41,7 +41,7 @@ _INSTEAD = {
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """Adds the options. Those of pytest-memray are added unless it is installed, so that a project may switch."""
+    """Adds the options. pytest-memray's are added unless it is installed, so that a project may switch."""
     group = parser.getgroup("nthbyte", "memory profile (nthbyte)")
     add = group.addoption
     add(
@@ -205,7 +205,7 @@ def pytest_report_teststatus(report: Any) -> Generator[None, Any, None]:
 
 
 def is_on(config: pytest.Config, options: Any) -> bool:
-    """Whether the run is recorded. ``options``: those of the command line, as far as they are known."""
+    """Whether the run is recorded. ``options``: the command line's, as far as they are known."""
     if any(getattr(options, name, False) for name in ("help", "version", "collectonly")):
         return False
     if options.nthbyte or options.nthbyte_leaks:

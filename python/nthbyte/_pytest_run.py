@@ -103,7 +103,7 @@ class Run:
             yield
 
     def pytest_fixture_post_finalizer(self, fixturedef: Any) -> None:
-        """It is torn down: what is left of it now, it leaves."""
+        """It is torn down: its objects that are alive now, it leaves."""
         if str(fixturedef.scope) != "function":
             self.recorder.alive.discard(self.recorder.owner(_name(fixturedef), str(fixturedef.scope)))
 

@@ -4,7 +4,7 @@ The socket has a name that the network namespace knows, not the file system. It 
 real-time signal to the main thread when a request has come (``O_ASYNC``, ``F_SETSIG``), and Python runs the handler,
 also where the main thread waits. So there is one task as before, a fork warns of no thread, and an idle process uses no
 CPU time. A request is one datagram, so nothing waits for the rest of it, and the kernel says who has sent it: another
-user's is dropped. Requests are those of ``_remote.py``, never code.
+user's is dropped. Requests are ``_remote.py``'s, never code.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SCM_CREDENTIALS = 2
 # Signals from this number below the last one on: those beside the last ones are used by programs, too.
 _FIRST_BELOW = 3
 
-# All but those of faults, and the C library's own.
+# All but faults', and the C library's own.
 _SIGNALS = {*range(1, _signal.NSIG)} - {4, 5, 7, 8, 9, 11, 19, 31, 32, 33}
 
 _socket_of_process: Any = None
@@ -160,7 +160,7 @@ def _answer_all() -> None:
         if not deadline.isdecimal() or time.monotonic_ns() > int(deadline):
             # Who has asked has given up.
             continue
-        # What is asked may take longer than its sender waits for a process that does nothing.
+        # The work may take longer than its sender waits for a process that does nothing.
         _send(own, sender, _BEGUN)
         _send(own, sender, answer(text))
 

@@ -24,7 +24,7 @@ _line: EndLine | None = None
 
 
 def answer(text: str) -> str:
-    """Does what is asked, and returns the answer: ``+`` and its lines, or ``!`` and one line that says why not.
+    """Does the request, and returns the answer: ``+`` and its lines, or ``!`` and one line that says why not.
 
     ``text`` has fields ``name=value`` with zeros between them: ``do``, ``folder`` (of the one who asks), and options of
     ``nthbyte run``.

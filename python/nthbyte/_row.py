@@ -22,7 +22,7 @@ class Row:
 
     @classmethod
     def of_error(cls, what: str, error: object, state: str = NO) -> Row:
-        """A row of a message that has the way out after its last semicolon or colon, as those of nthbyte have."""
+        """A row of a message that has the way out after its last semicolon or colon, as nthbyte's have."""
         text = " ".join(str(error).split())
         reason, semicolon, way_out = text.rpartition("; ")
         return cls(what, state, reason, way_out) if semicolon else cls(what, state, text)

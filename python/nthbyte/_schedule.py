@@ -46,7 +46,7 @@ class Schedule:
     ):
         self._config = config
         self._force = force
-        # The path of the first recording, which those of children have in their names. Children may begin before it.
+        # The path of the first recording, which children's have in their names. Children may begin before it.
         self._first = config["output"]
         # The real paths of this process's recordings.
         self._recorded: set[str] = set()

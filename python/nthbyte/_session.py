@@ -370,7 +370,7 @@ def _arguments(
 
 
 def _configure(output: Path | None, arguments: dict[str, Any]) -> Config:
-    """Does the same as ``configure`` for a Python call: errors have the arguments' names, not those of the options.
+    """Does the same as ``configure`` for a Python call: errors have the arguments' names, not the options'.
 
     Without ``output`` the session cannot begin, but its options are checked.
     """
@@ -441,7 +441,7 @@ def configure(output: Path, options: dict[str, Any], command: list[str] | None =
 
 
 def _kept_tags(tags: dict[str, str] | None) -> dict[str, str]:
-    """Returns these tags as a profile keeps them; without any, those of the environment.
+    """Returns these tags as a profile keeps them; without any, the environment's.
 
     Raises ValueError if these are wrong.
     """
@@ -492,7 +492,7 @@ def begin(
             has_begun = True
         finally:
             agent.settle(has_begun)
-        # What is started from here has nothing before its session.
+        # Children started from here have nothing before their session.
         _running = {**config, "output": family or config["output"], "memory_before": None}
         _began = (os.getpid(), path)
         if exports:

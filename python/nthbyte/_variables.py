@@ -1,7 +1,7 @@
 """What the variables of a notebook hold: a walk over the objects that each of them leads to.
 
-Sizes are those of ``sys.getsizeof``, which NumPy answers with its buffers. A module, a class and a function belong to
-no variable. The walk ends after a number of objects, and says so.
+Sizes are ``sys.getsizeof``'s, which NumPy answers with its buffers. A module, a class and a function belong to no
+variable. The walk ends after a number of objects, and says so.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``nthbyte check``: says what nthbyte can record here, and in a running process, and what prevents the rest.
 
-Each row has the answer of the code that does the work: the rows of the interpreter come from short
-recordings (``_trial.py``), those of limits from the kernel's own files (``_limits.py``). A further row
-is one more line in ``_rows``.
+Each row has the answer of the code that does the work: the interpreter's come from short recordings
+(``_trial.py``), the limits' from the kernel's own files (``_limits.py``). A further row is one more line in
+``_rows``.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _attach(pid: int | None) -> list[Row]:
 
 
 def _rows_of_process(pid: int) -> tuple[list[Row], int | None]:
-    """Returns the rows of a running process: those of a trial with the same interpreter, if that is possible. And the
+    """Returns the rows of a running process: a trial's with the same interpreter, if that is possible. And the
     descriptors that a recording needs, if they are known.
     """
     what = "interpreter"

@@ -34,7 +34,7 @@ class Labels:
 
 
 def route(scope: Any) -> str:
-    """Returns the template of a scope's route, if its application has Starlette's routes, or else that of its path."""
+    """Returns the template of a scope's route, if its application has Starlette's routes, or else its path's."""
     routes = getattr(scope.get("app"), "routes", None)
     if routes is None:
         return template(scope["path"])

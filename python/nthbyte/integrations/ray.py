@@ -21,7 +21,7 @@ def label() -> None:
     """Labels what tasks and actors do in this worker; Ray calls it in each one if it is asked to.
 
     ``ray.init(runtime_env={"worker_process_setup_hook": "nthbyte.integrations.ray.label"})``. The label ``task`` is the
-    name that Ray's dashboard shows: that of the function or method, or of ``options(name=...)``.
+    name that Ray's dashboard shows: the function's or method's, or ``options(name=...)``'s.
     """
     found: Any = FunctionActorManager.get_execution_info
     if hasattr(found, "_nthbyte"):

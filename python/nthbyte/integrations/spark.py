@@ -82,5 +82,5 @@ def _labels(context: Any) -> dict[str, object]:
 
 if __name__ == "__main__":
     label()
-    # The worker's module looks at its arguments: they are those of pyspark.daemon.
+    # The worker's module looks at its arguments: they are pyspark.daemon's.
     sys.exit(daemon.manager())
