@@ -162,7 +162,7 @@ impl Session {
         &self.path
     }
 
-    /// Ends the session: writes what is recorded, and closes the file. Waits for the disk for a bounded time.
+    /// Ends the session: writes the last events, and closes the file. Waits for the disk for a bounded time.
     #[allow(clippy::must_use_candidate, reason = "the profile is what matters")]
     pub fn stop(mut self) -> Outcome {
         self.is_stopped = true;

@@ -122,7 +122,7 @@ fn churn_in_threads(seed: u64) {
     for thread in threads {
         thread.join().unwrap();
     }
-    // Half of what is left goes on into the next session.
+    // Half of the live blocks go on into the next session.
     let mut left = LEFT.lock().unwrap();
     for _ in 0..left.len() / 2 {
         let at = (random.next_u64() % left.len() as u64) as usize;

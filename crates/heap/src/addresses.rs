@@ -8,7 +8,7 @@ use crate::os;
 use crate::page::Tag;
 use core::ptr::{NonNull, null_mut};
 
-/// What is kept of a sampled block.
+/// A sampled block.
 #[derive(Clone, Copy)]
 pub struct Sampled {
     pub tag: Tag,
@@ -85,7 +85,7 @@ impl Addresses {
         self.len += 1;
     }
 
-    /// Calls `visit` with each address, and what is kept of it.
+    /// Calls `visit` with each address, and its block.
     pub fn for_each(&self, mut visit: impl FnMut(usize, Sampled)) {
         for index in 0..self.capacity {
             let entry = self.entry(index);
@@ -95,7 +95,7 @@ impl Addresses {
         }
     }
 
-    /// What is kept of an address, if it is in the set.
+    /// The block at an address, if it is in the set.
     #[inline]
     pub fn get(&self, address: usize) -> Option<Sampled> {
         if self.len == 0 {

@@ -204,7 +204,7 @@ impl Heap {
     /// Whether a block in an arena of this heap was sampled, in this session or before.
     ///
     /// # Safety
-    /// `context` is the address of a heap that no other thread uses now. The address is that of a block in use.
+    /// `context` is the address of a heap that no other thread uses now. The address is a used block's.
     #[must_use]
     pub unsafe fn is_sampled(context: *mut c_void, block: usize) -> bool {
         // SAFETY: by the caller; the block lies in a page of this heap.

@@ -1,7 +1,8 @@
 //! The blocks that are alive, one by one.
 //!
-//! The heap counts blocks, and knows of each page which of them are on the page's own list. What is on the list of a class
-//! is alive by that count, so those lists are looked through first. This is for a copy of the process, which has the time.
+//! The heap counts blocks, and knows of each page which of them are on the page's own list. The blocks on a class's list
+//! are alive by that count, so those lists are looked through first. This is for a copy of the process, which has the
+//! time.
 
 use crate::arena::{HEADER_BYTES, pages_of};
 use crate::geometry::{

@@ -25,7 +25,7 @@ pub fn map_readable(size: usize) -> Option<NonNull<u8>> {
 /// Makes the OS pages of a range writable. Returns false if the kernel has no memory to note it, or they are not mapped.
 ///
 /// # Safety
-/// What is mapped in these pages was mapped here.
+/// Mappings in these pages were made here.
 pub unsafe fn make_writable(address: *mut u8, size: usize) -> bool {
     let skip = address.addr() % page_size();
     let first = address.wrapping_sub(skip);
@@ -125,7 +125,7 @@ pub fn for_each_mapping(mut visit: impl FnMut(usize, usize)) -> bool {
     let (mut numbers, mut at) = ([0usize; 2], 0);
     let mut buffer = [0u8; 4096];
     let got = loop {
-        // SAFETY: the pointer and the length are those of the buffer.
+        // SAFETY: the pointer and the length are the buffer's.
         let got =
             keep_errno(|| unsafe { libc::read(file, buffer.as_mut_ptr().cast(), buffer.len()) });
         for &byte in &buffer[..usize::try_from(got).unwrap_or(0)] {
@@ -310,7 +310,8 @@ pub mod tests {
 
     use super::*;
 
-    /// For tests that map memory where the kernel would not. A table in parts has none for what is mapped there after it.
+    /// For tests that map memory where the kernel would not. A table in parts has none for memory that is mapped there
+    /// later.
     pub fn one_at_a_time() -> MutexGuard<'static, ()> {
         static LOCK: Mutex<()> = Mutex::new(());
         LOCK.lock().unwrap_or_else(PoisonError::into_inner)

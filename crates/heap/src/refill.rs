@@ -6,8 +6,8 @@
 //!
 //! Most programs free about as many blocks as they allocate, and each block on a list costs a memory access when the
 //! budget is spent. So close to a sample point only an eighth of k stays on the list, and the rest of k is the
-//! budget. What is cut off for this is *set aside*, and is on the list again as soon as the sample point has been passed:
-//! no page is asked. Until then the next refill is small, and each later one is twice as large.
+//! budget. The part cut off for this is *set aside*, and is on the list again as soon as the sample point has been
+//! passed: no page is asked. Until then the next refill is small, and each later one is twice as large.
 
 use crate::arena::ArenaTable;
 use crate::heap::Heap;
@@ -228,7 +228,7 @@ mod tests {
             assert_eq!(free, listed);
             assert_eq!(Heap::blocks_in_use(heap), 0);
         }
-        // The program takes what is on the list, and the sample.
+        // The program takes the blocks on the list, and the sample.
         heap.slots[class].head = null_mut();
         heap.settle(class, 0);
         heap.classes[class].countdown = Countdown::NEVER;

@@ -16,7 +16,7 @@
 //!
 //! What remains: the limit of a process whose table is in parts rises above 512 GiB, and the process then maps so much
 //! that new mappings lie farther away. The heap touches a part of the table that is not mapped then, and the process
-//! ends (SIGSEGV); or it changes a byte of what is mapped there. That takes a hard limit that a privileged process has
+//! ends (SIGSEGV); or it changes a byte of another mapping. That takes a hard limit that a privileged process has
 //! raised (`CAP_SYS_RESOURCE`), or a soft limit that was tiny, or nearly used up, when the heap was made.
 
 use crate::arena::ArenaTable;

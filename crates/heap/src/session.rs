@@ -70,8 +70,8 @@ impl Heap {
         unsafe { Self::draw_anew(heap, change) };
     }
 
-    /// Continues a session in the child of a fork, if one is on: its sample points differ from those of its parent, and
-    /// of children with another number. Points with fixed distances stay. Takes as long as [`Heap::set_period`].
+    /// Continues a session in the child of a fork, if one is on: its sample points differ from its parent's, and from
+    /// children's with another number. Points with fixed distances stay. Takes as long as [`Heap::set_period`].
     ///
     /// # Safety
     /// `heap` is a heap that no other thread uses now.

@@ -6,8 +6,8 @@
 //! A signal handler that calls `malloc` between the load and the store of the countdown has its own subtraction undone: the
 //! next sample comes some bytes later, and nothing else. No standard lets a handler do that.
 //!
-//! Jumps go by `x16`, as those of a procedure linkage table: where the processor checks where jumps lead (BTI), a function
-//! may be entered so.
+//! Jumps go by `x16`, as in a procedure linkage table: where the processor checks where jumps lead (BTI), a function may
+//! be entered so.
 
 // Tests replace no functions.
 #![cfg_attr(test, allow(unused_macros, unused_imports))]

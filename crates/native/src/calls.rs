@@ -20,7 +20,7 @@ use crate::thread::{self, Busy, ThreadState};
 use crate::{early, mappings, replaced, reports, sampler};
 
 /// The smallest sampled block, in bytes, where `free` knows a block's size. glibc's `free` of a smaller one takes some
-/// nanoseconds: it keeps blocks of up to 1,032 bytes as they are, in lists of the thread. That of a larger one looks at the
+/// nanoseconds: it keeps blocks of up to 1,032 bytes as they are, in lists of the thread. For a larger one it looks at the
 /// block's neighbours, and takes ten times as long as a look at the filter.
 pub const LEAST: usize = LEAST_CHUNK - HEADER;
 /// What the word before a block of [`LEAST`] bytes holds at least: the size with that word, and three bits below it

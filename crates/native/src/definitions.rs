@@ -54,7 +54,7 @@ struct Definition {
 ///
 /// `dlsym` does not always tell: in a program that is not position-independent and takes a function's address, its
 /// answer is the program's own code that calls the function through a slot. And it does not see functions of an old version
-/// only, which older programs call (those of `libc_malloc_debug.so`): it finds the C library's instead.
+/// only, which older programs call (`libc_malloc_debug.so`'s): it finds the C library's instead.
 pub fn of<const COUNT: usize>(names: &[&'static CStr; COUNT]) -> [*mut c_void; COUNT] {
     let hashes = names.map(gnu_hash);
     let others = [own(), linker()];

@@ -1,8 +1,8 @@
 //! The library that samples native memory: calls of `malloc` and its relatives, and mappings of anonymous memory.
 //!
 //! An agent loads it into a running process, and the calls of all libraries are led to it ([`slots`]). Or the dynamic
-//! linker loads it before all other libraries of a process (`LD_PRELOAD`), so that its functions replace those of the C
-//! library. Each function passes its call on to the function that it replaces: the C library's, or another preloaded
+//! linker loads it before all other libraries of a process (`LD_PRELOAD`), so that its functions replace the C
+//! library's. Each function passes its call on to the function that it replaces: the C library's, or another preloaded
 //! allocator's.
 //!
 //! ```text
@@ -31,8 +31,8 @@
 //!
 //! # What this crate does not do
 //!
-//! The arithmetic of sampling and the sampled blocks are those of `nthbyte-requests`. It does not walk stacks, and does not write files: the agent does. For other processors than x86-64 and
-//! AArch64, the library is empty.
+//! The arithmetic of sampling and the sampled blocks are in `nthbyte-requests`. It does not walk stacks, and does not write
+//! files: the agent does. For other processors than x86-64 and AArch64, the library is empty.
 //!
 //! # Modules
 //!

@@ -146,7 +146,7 @@ pub unsafe extern "C" fn munmap(start: *mut c_void, size: usize) -> i32 {
     };
     if let Some(removed) = sampled {
         if result == 0 {
-            // What is left of memory that is looked at is known by its addresses.
+            // The rest of memory that is looked at is known by its addresses.
             if !(is_noted && is_looked_at(removed.token)) {
                 report_freed(start, removed.token);
             }

@@ -11,7 +11,7 @@
 //! ([`pages`](nthbyte_requests::pages)). A `delete` that does not come here is missed, as a `free` is.
 //!
 //! jemalloc's `dallocx` and `sdallocx`, tcmalloc's `tc_free_sized` and C's `free_sized` and `free_aligned_sized` free blocks
-//! of `malloc`, as `operator delete` does those of `operator new`.
+//! of `malloc`, as `operator delete` does `operator new`'s.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,8 +23,9 @@ use crate::processor::{pass_on_unless_in_page, request};
 use crate::replaced::FOUND;
 use crate::{calls, sampler, thread};
 
-/// Defines the entries of `operator new`, and what they do at a sample point. The first argument is the size; the number is that
-/// of the caller among the arguments at a sample point, from 0 on. The replaced operator may throw: nothing here has a destructor.
+/// Defines the entries of `operator new`, and what they do at a sample point. The first argument is the size; the number is
+/// the caller's place among the arguments at a sample point, from 0 on. The replaced operator may throw: nothing here has a
+/// destructor.
 macro_rules! new {
     ($($(#[$doc:meta])* $name:ident($($argument:ident),*) = $function:ident, $number:tt, $at_point:ident;)*) => {$(
         $(#[$doc])*

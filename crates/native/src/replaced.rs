@@ -86,7 +86,7 @@ pub fn functions() -> Option<ReplacedFunctions> {
         return None;
     }
     let memalign = REPLACED.memalign.load(Relaxed);
-    // SAFETY: the addresses are those of functions of these types; they were stored before the state.
+    // SAFETY: the addresses are of functions of these types; they were stored before the state.
     unsafe {
         Some(ReplacedFunctions {
             malloc: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(usize) -> *mut c_void>(

@@ -10,7 +10,7 @@
 //! - Blocks are the replaced allocator's own. A call that does not come here, because its slot is not known, is not
 //!   sampled, and that is all.
 //! - A slot is changed only if it holds the address of the replaced function, in one step with the comparison. So the
-//!   slots of another tool, those of a library with an allocator of its own, and variables that the program has given
+//!   slots of another tool or of a library with an allocator of its own, and variables that the program has given
 //!   another value, stay as they are. A slot that the dynamic linker fills at the first call is changed only if there
 //!   is one function of the name that it can find.
 //! - Libraries in another namespace (`dlmopen`) stay as they are: they have a C library of their own, whose blocks the
@@ -95,7 +95,7 @@ const REMEMBERED: usize = 1024;
 /// The largest number of libraries that are followed from one handle.
 const MOST_FOLLOWED: usize = 128;
 
-/// What is known of the loaded libraries.
+/// The loaded libraries, as of the last look.
 struct Known {
     /// The [`Object::dynamic`] of each object that is done; 0 in an unused place.
     done: [usize; REMEMBERED],
@@ -153,7 +153,7 @@ fn attach_once(pass: Pass) {
             unsafe { pass.change(object, knows_all) };
             ControlFlow::Continue(())
         });
-        // SAFETY: no preconditions. What is not found is no error of the program's.
+        // SAFETY: no preconditions. A failed search is no error of the program's.
         unsafe { libc::dlerror() };
     }
 }

@@ -22,9 +22,9 @@ static HOLDER: AtomicUsize = AtomicUsize::new(0);
 /// The longest time that a thread waits for another one, in nanoseconds. A holder that takes so long has no processor: a
 /// quota of the system may keep it waiting for 100 ms.
 const LONGEST_WAIT: u64 = 300_000_000;
-/// That of a fork, which has the session's lock meanwhile.
+/// A fork's, which has the session's lock meanwhile.
 const LONGEST_WAIT_OF_FORK: u64 = 5_000_000;
-/// That of all, after one has waited in vain.
+/// Everyone's, after one has waited in vain.
 const LONGEST_WAIT_IN_VAIN: u64 = 1_000_000;
 /// A waiting thread lets others run so many times, and sleeps after that.
 const YIELDS: u32 = 100;

@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The pair of objects is not a root, so a collection finds nothing alive: the rate is that of allocation alone. With `FIELD`,
+/// The pair of objects is not a root, so a collection finds nothing alive: the rate is allocation's alone. With `FIELD`,
 /// each object gets an integer.
 #[inline(never)]
 fn allocate<const FIELD: bool>(heap: &mut MovingHeap<Count>, objects: u64) {

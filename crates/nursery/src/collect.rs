@@ -20,7 +20,7 @@ impl<O: Observer> MovingHeap<O> {
         self.collect_major();
     }
 
-    /// A minor collection: what is alive in the nursery moves to the old space, but for pinned objects.
+    /// A minor collection: live objects move from the nursery to the old space, but for pinned ones.
     pub fn collect_minor(&mut self) {
         self.observer.begins(HeapCollection::Minor);
         self.tenured = 0;

@@ -188,7 +188,7 @@ impl<O: Observer> MovingHeap<O> {
         self.observer.sampled(SampledObject { id, size, points });
     }
 
-    /// Switches sampling on: from the next byte on, this sampler decides what is sampled. It replaces another one.
+    /// Switches sampling on: this sampler decides from the next byte on. It replaces another one.
     pub fn start_sampling(&mut self, sampler: Sampler) {
         self.nursery.set_sampler(Some(sampler));
     }

@@ -36,7 +36,7 @@ pub(crate) struct Nursery {
     top: usize,
     /// The other gaps between pinned objects, as start and end, the last one first.
     gaps: Vec<(usize, usize)>,
-    /// Decides what is sampled; `None` if sampling is off.
+    /// Draws the sample points; `None` if sampling is off.
     sampler: Option<Sampler>,
     /// The bytes before this address are known to the sampler.
     counted_to: usize,

@@ -107,7 +107,7 @@ pub fn explain(text: &str) {
 /// Prints one line, with one write. What the program has in its buffers is not touched.
 fn say(descriptor: i32, text: &str) {
     let line = format!("nthbyte: {text}\n");
-    // SAFETY: the pointer and the length are those of the text. If the write fails, nobody can be told.
+    // SAFETY: the pointer and the length are the text's. If the write fails, nobody can be told.
     without_signals(|| unsafe { libc::write(descriptor, line.as_ptr().cast(), line.len()) });
 }
 

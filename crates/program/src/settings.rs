@@ -27,7 +27,7 @@ pub struct ProgramSettings {
 /// Takes the settings out of the environment. `None` if there are none: then nothing is changed.
 ///
 /// # Errors
-/// One line that says what is wrong with them.
+/// One line that says why they are wrong.
 ///
 /// # Safety
 /// An array of strings that ends with a null pointer, or null. Nobody else uses it at the moment.
@@ -52,7 +52,7 @@ pub unsafe fn take(environment: *mut *mut c_char) -> Option<Result<ProgramSettin
 /// # Safety
 /// As for [`take`].
 unsafe fn restore_preload(environment: *mut *mut c_char, before: Option<&CStr>) {
-    // SAFETY: by the contract. The string is the process's own, and what is written is not longer than what was there.
+    // SAFETY: by the contract. The string is the process's own, and the new text is not longer than the old.
     unsafe {
         let Some((place, now)) = find(environment, PRELOAD) else {
             return;

@@ -1,8 +1,8 @@
 //! What PyPy's JIT compiler does, from the sections of PyPy's log.
 //!
 //! PyPy calls two functions where a section begins and ends, whether `PYPYLOG` is set or not. Both are hooked: so neither the
-//! variable nor its file is touched, and each event has the time of CLOCK_MONOTONIC, as all others do, and not that of the processor's
-//! counter.
+//! variable nor its file is touched, and each event has the time of CLOCK_MONOTONIC, as all others do, and not the
+//! processor's counter's.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char};

@@ -69,7 +69,7 @@ fn lock() -> Option<MutexGuard<'static, Option<Sampling>>> {
 /// Starts a session. Python passes the nursery's size.
 ///
 /// # Errors
-/// One line that says what is wrong.
+/// One line that says why not.
 pub fn start(config: &Config) -> Result<(), String> {
     let nursery = config
         .pypy

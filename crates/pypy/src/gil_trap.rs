@@ -1,8 +1,8 @@
 //! The GIL trap: a way for C code that Python calls to get the interpreter's lock.
 //!
-//! Python calls C functions without the lock, on PyPy even those of `ctypes.PyDLL`. But PyPy holds the lock whenever
-//! it allocates an object. So the agent makes Python allocate one large object of a certain size, and does its work
-//! inside the `malloc` that PyPy calls for this object.
+//! Python calls C functions without the lock, on PyPy even `ctypes.PyDLL`'s. But PyPy holds the lock whenever it
+//! allocates an object. So the agent makes Python allocate one large object of a certain size, and does its work inside
+//! the `malloc` that PyPy calls for this object.
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 

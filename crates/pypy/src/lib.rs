@@ -39,7 +39,7 @@
 //! stacks       Python stacks
 //! types        names of types
 //! labels       what each thread works on, as Python tells it
-//! holders      who holds what is alive, from a copy of the process
+//! holders      who holds live objects, from a copy of the process
 //! sealed       the C library of that copy
 //! gil_trap     a way to get the interpreter's lock
 //! bounded_lock a lock for which no thread waits for long

@@ -1,7 +1,7 @@
 //! What the C library does in the copy of a process.
 //!
 //! The copy may have been made while another thread was inside `malloc`, or waited for the interpreter's lock: nobody releases
-//! those locks there. So in the copy, PyPy's imports of these functions lead here. Memory is that of this library, which has no
+//! those locks there. So in the copy, PyPy's imports of these functions lead here. Memory is this library's, which has no
 //! lock; locks are free, because there is one thread; and what PyPy writes goes to the dump of the heap, and nowhere else.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -122,7 +122,7 @@ impl Seal {
     /// Finds the imports.
     ///
     /// # Errors
-    /// One clause that says what is missing.
+    /// One clause that says what it lacks.
     pub fn prepare() -> Result<Self, String> {
         let library = MappedLibrary::of_this_process().ok_or("this interpreter is not PyPy")?;
         let map = MemoryMap::read()?;

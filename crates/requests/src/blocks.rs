@@ -46,7 +46,7 @@ impl Slot {
 /// The sampled blocks of this process.
 pub static BLOCKS: Blocks = Blocks::new();
 
-/// What is known of a block.
+/// A sampled block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundBlock {
     /// The token of its sample.

@@ -18,7 +18,7 @@
 //!
 //! # What this crate guarantees
 //!
-//! - Nothing is changed unless the code agrees with what is expected of it; an error says what did not.
+//! - Nothing is changed unless the code is as expected; an error says what was not.
 //! - No page is ever writable and executable at once.
 //!
 //! # What this crate does not do

@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(Weight::of(Distances::Exponential, 1, 40, 48, 1), weight);
     }
 
-    /// The bytes that were requested count, the bytes that were set aside decide what is sampled.
+    /// The bytes that were requested count, the bytes that were set aside decide about samples.
     #[test]
     fn the_block_gives_the_probability() {
         let weight = Weight::of(Distances::Exponential, 64, 50, 64, 1);

@@ -177,7 +177,7 @@ mod tests {
                 let instructions = [rule, branch].concat();
                 assert!(!bounded(&usual, &instructions, 1), "{instructions:x?}");
                 assert!(!bounded(&instructions, &[], 1), "{instructions:x?}");
-                // After another rule, and after what is no instruction, where a walk ends too.
+                // After another rule, and after an unknown instruction, where a walk ends too.
                 assert!(!bounded(&[], &[&usual[..], &instructions].concat(), 1));
                 assert!(bounded(&[], &[&[0x3e], &instructions[..]].concat(), 1));
                 // No row leads to it.

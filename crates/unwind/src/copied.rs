@@ -1,4 +1,4 @@
-//! What is kept of a walk that has met an unknown module: the frames so far, and the rest of the stack.
+//! A walk that has met an unknown module: the frames so far, and the rest of the stack.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ impl UnfinishedWalk {
         })
     }
 
-    /// Adds a part of the stack, or that of the last copy if it is the same.
+    /// Adds a part of the stack, or the last copy's if it is the same.
     fn add(&mut self, at: usize, words: &[u64], known: &mut Known<'_>) -> Option<()> {
         let same = known.same(at, words);
         self.parts.try_reserve(1).ok()?;

@@ -1,7 +1,7 @@
 //! The file of a module: its build id, and its tables for unwinding.
 //!
-//! The tables are mapped from the file once more. The mapping stays when the program unloads the library, and what is
-//! resident of it is shared with the library's own. Before that, parts of the file are compared with what the process
+//! The tables are mapped from the file once more. The mapping stays when the program unloads the library, and its
+//! resident pages are shared with the library's own. Before that, parts of the file are compared with what the process
 //! has loaded: the path may lead to another file by now.
 
 use std::fs::{File, OpenOptions};
@@ -27,7 +27,7 @@ type Headers = Vec<ProgramHeader64<LittleEndian>>;
 const ENDIAN: LittleEndian = LittleEndian;
 /// File header and program headers lie within so many bytes.
 const HEAD: usize = 8 << 10;
-/// The largest file in memory. That of the kernel's code has two pages.
+/// The largest file in memory. The kernel's code has two pages.
 const MOST_IN_MEMORY: usize = 64 << 10;
 /// The longest segment of notes that is read.
 const NOTES: usize = 4 << 10;
@@ -43,7 +43,7 @@ pub(crate) enum Source {
     Memory(Vec<u8>),
 }
 
-/// What is known of a module's file.
+/// A module's file.
 #[derive(Default)]
 pub(crate) struct Image {
     /// Hexadecimal digits; empty if there is none, or if the file is not the loaded one.

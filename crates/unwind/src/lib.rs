@@ -41,11 +41,11 @@
 //!
 //! ```text
 //! walker    the walk: registers, frames              upkeep    who knows the modules, and when they are looked for
-//! copied    what is kept of a walk that waits         cfi       tables that would hold a walk are refused
+//! copied    a walk that waits          cfi       tables that would hold a walk are refused
 //! interrupted  a thread in a signal handler, walked later from a copy of its stack
 //! frame     frames, and where a walk ends      looks       what walks have met since the last look
-//! modules   what is loaded, and its tables        maps   /proc/self/maps        image   a library's file
-//! stack     words of the stack, read within its bounds        bounds    those of the calling thread's stack
+//! modules   the loaded modules, and their tables        maps   /proc/self/maps        image   a library's file
+//! stack     words of the stack, read within its bounds        bounds    of the calling thread's stack
 //! walk_stack  the stack that a walk runs on
 //! processor what depends on the processor: x86_64, aarch64, other_processor
 //! signed_returns  tables of code with pointer authentication (AArch64)

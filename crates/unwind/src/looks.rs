@@ -27,7 +27,7 @@ pub(crate) fn last() -> u64 {
     LOOKS.load(Acquire)
 }
 
-/// Begins a look: what is loaded from here on may be missing in it.
+/// Begins a look: a module loaded from here on may be missing in it.
 pub(crate) fn begin() {
     WALKED.store(false, Relaxed);
     LOOKS.fetch_add(1, AcqRel);

@@ -33,7 +33,7 @@ pub(crate) struct Loaded {
     pub(crate) is_own: bool,
 }
 
-/// What is loaded, in the order of addresses.
+/// The loaded modules, in the order of addresses.
 #[derive(Clone)]
 pub(crate) struct Modules {
     loaded: Vec<Loaded>,
@@ -51,7 +51,8 @@ impl Modules {
         }
     }
 
-    /// Looks at what is loaded now. `own` are addresses in nthbyte's own code. Returns whether anything has changed.
+    /// Looks at the modules that are loaded now. `own` are addresses in nthbyte's own code. Returns whether anything
+    /// has changed.
     ///
     /// Cost: about 0.1 ms, and 50 µs for each new module. Numbers in [`Modules::at`] change.
     #[cold]

@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// What is no table is left alone, or changed in some way, but it is read in its bounds.
+    /// Other bytes than a table are left alone, or changed in some way, but are read in their bounds.
     #[test]
     fn damage_has_an_end() {
         let good = table(b"zR", &[0x1b], &[0x41, 0x2d, 0x0e, 0x20, 0x2d]);

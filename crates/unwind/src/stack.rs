@@ -4,8 +4,7 @@
 //! bounds are known:
 //!
 //! - The main thread's ends at `__libc_stack_end`.
-//! - Those of another thread are in the C library's description of it ([`bounds`]), as long as the
-//!   thread lives.
+//! - Another thread's are in the C library's description of it ([`bounds`]), as long as the thread lives.
 //!
 //! Any other stack is one that the program has made itself, for a coroutine or a signal handler. Where it ends is not
 //! known, and what lies behind it may be unmapped at any moment. The OS page with the stack pointer is there, for this code
@@ -22,7 +21,7 @@ use crate::bounds;
 
 /// The most bytes that are read through the kernel at a time.
 pub(crate) const CHUNK: usize = 32 << 10;
-/// What is read if nothing is known of the stack: the part of some thirty frames.
+/// The bytes that are read if nothing is known of the stack: the part of some thirty frames.
 const USUAL: usize = 6 << 10;
 pub(crate) type Words = [u64; CHUNK / 8];
 /// No other mapping is nearer to the end of the main thread's stack: the least gap that the kernel leaves below it.

@@ -46,7 +46,7 @@ static WATCH: Watched = Watched {
     watch: UnsafeCell::new(None),
 };
 
-/// What is loaded, as far as the last look knows.
+/// The loaded modules, as far as the last look knows.
 struct Watch {
     modules: Modules,
     own: Vec<usize>,
@@ -115,9 +115,9 @@ pub unsafe fn unwinder() -> Option<&'static mut Unwinder> {
     unsafe { UNWINDER.beside_recording() }.as_mut()
 }
 
-/// Looks at what is loaded, if there is a reason, and completes the stacks that wait for it. A host with native stacks calls it
-/// in [`Host::prepare`](nthbyte_session::Host::prepare). The thread that ends the session calls it, too, which may have been
-/// interrupted inside `malloc`.
+/// Looks at the loaded modules, if there is a reason, and completes the stacks that wait for it. A host with native stacks
+/// calls it in [`Host::prepare`](nthbyte_session::Host::prepare). The thread that ends the session calls it, too, which may
+/// have been interrupted inside `malloc`.
 pub fn keep_up() {
     let wanted = looks::take_wanted();
     if !wanted && !looks::has_walked() {
@@ -133,7 +133,7 @@ fn look(watch: &mut Watch, wanted: bool) -> Option<()> {
     }
     if !watch.is_needed {
         watch.looked = now;
-        // Before the look: what is loaded from here on may be missing in it.
+        // Before the look: a module loaded from here on may be missing in it.
         looks::begin();
         watch.is_ahead |= watch.modules.refresh(Probe::new()?, &watch.own);
     }
@@ -160,7 +160,7 @@ fn look(watch: &mut Watch, wanted: bool) -> Option<()> {
         looks::want();
     }
     drop(recording);
-    // What is not used any more is unmapped without the lock.
+    // Unused tables are unmapped without the lock.
     drop(new);
     Some(())
 }

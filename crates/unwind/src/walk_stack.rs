@@ -28,7 +28,7 @@ impl WalkStack {
 /// Does some work on another stack. A panic in it goes on in the caller.
 ///
 /// # Safety
-/// `start` is that of a [`WalkStack`] which nobody uses meanwhile.
+/// `start` is a [`WalkStack`]'s, which nobody uses meanwhile.
 pub(crate) unsafe fn on<T>(start: *mut u8, work: impl FnOnce() -> T) -> T {
     let work = AssertUnwindSafe(work);
     // SAFETY: the memory has this size and is aligned, and no panic leaves the function that runs on it.

@@ -60,7 +60,7 @@ pub struct Unwinder {
     unknown: Vec<usize>,
     /// Changes with the modules.
     generation: u64,
-    /// The last look at what is loaded whose result is here.
+    /// The last look at the loaded modules whose result is here.
     look: u64,
 }
 
@@ -151,8 +151,8 @@ impl Unwinder {
         looks::walked(self.wanted.is_none());
     }
 
-    /// What is needed to complete the last walk, which was one of an interrupted thread, once its modules are known. `None`
-    /// as for [`Self::unfinished`].
+    /// The means to complete the last walk, which was one of an interrupted thread, once its modules are known. `None` as
+    /// for [`Self::unfinished`].
     #[must_use]
     pub fn unfinished_interrupted(
         &mut self,
@@ -168,8 +168,7 @@ impl Unwinder {
         copy
     }
 
-    /// What is needed to complete the last walk once its modules are known. `None` if they are, or if no sample can wait
-    /// now.
+    /// The means to complete the last walk once its modules are known. `None` if they are, or if no sample can wait now.
     #[must_use]
     pub fn unfinished(&mut self, recording: &mut Recording<'_>) -> Option<UnfinishedWalk> {
         let unknown = self.wanted.take()?;

@@ -29,7 +29,7 @@ impl Start {
     /// The number of words of [`Self::to_words`].
     pub(crate) const WORDS: usize = 3;
 
-    /// Those of the function that this is inlined into.
+    /// Of the function that this is inlined into.
     #[inline(always)]
     pub(crate) fn here() -> Self {
         let (instruction, pointer, base);
@@ -52,7 +52,7 @@ impl Start {
         }
     }
 
-    /// Those of the thread that a signal has interrupted.
+    /// Of the thread that a signal has interrupted.
     ///
     /// # Safety
     /// `context` is the third argument of a handler with `SA_SIGINFO`, which runs in this thread.

@@ -24,7 +24,7 @@ fn outer(layout: Layout) -> (Layout, usize) {
 
 /// Writes a line without allocating, and ends the process.
 fn fail(problem: &str) -> ! {
-    // SAFETY: the pointer and the length are those of the text.
+    // SAFETY: the pointer and the length are the text's.
     unsafe {
         libc::write(2, problem.as_ptr().cast(), problem.len());
         libc::abort()

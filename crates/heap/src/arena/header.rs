@@ -45,7 +45,7 @@ pub fn pages_of(copy: &[u8; HEADER_BYTES]) -> (u128, u128) {
     )
 }
 
-/// Whether the copy of a header is that of an arena which is to be a huge page, and of which all memory is there.
+/// Whether the copy of a header is of an arena which is to be a huge page, and of which all memory is there.
 pub fn is_whole(copy: &[u8; HEADER_BYTES]) -> bool {
     let (free, dirty) = pages_of(copy);
     copy[core::mem::offset_of!(Arena, backing)] == Backing::Huge as u8 && free & !dirty == 0

@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(arenas.retention.dirty, least);
         let eighth = least / 8;
         for arena in 0..2 {
-            // Most of an arena each, and then what is missing.
+            // Most of an arena each, and then the rest.
             release(&mut arenas, table, &mut other[arena * 2], 127);
             release(&mut arenas, table, &mut other[arena * 2 + 1], 127);
             release(&mut arenas, table, &mut other[4], eighth - 254);

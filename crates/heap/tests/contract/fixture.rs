@@ -71,7 +71,7 @@ impl Fixture {
 
 /// This thread's `errno`.
 pub fn errno() -> i32 {
-    // SAFETY: the address is that of a variable of this thread.
+    // SAFETY: the address is of a variable of this thread.
     unsafe { *libc::__errno_location() }
 }
 

@@ -303,7 +303,7 @@ fn grow(heap: &Fixture) -> (Vec<*mut u8>, BTreeMap<usize, bool>) {
     (blocks.collect(), arenas)
 }
 
-/// What is written to the block with this number.
+/// The byte that fills the block with this number.
 fn fill(number: usize) -> u8 {
     (number % 251) as u8
 }

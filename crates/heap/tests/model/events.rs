@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use nthbyte_heap::{BlockDomain, Heap, HeapObserver, NOT_INTERESTED, SampledBlock};
 use nthbyte_sampling::Period;
 
-/// What the observer received, or what is expected.
+/// What the observer received, or should receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Sampled {

@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut heap = MovingHeap::new(HeapSizes::default(), trees::types(), profiler);
     heap.start_sampling(Sampler::new(period, distances, seed));
     let result = trees::run(&mut heap, depth);
-    // What is sampled and still young is settled now.
+    // Young samples are settled now.
     heap.collect_minor();
     let allocated = heap.statistics().allocated;
     heap.into_observer().finish(allocated)?;

@@ -1,4 +1,4 @@
-//! The nursery's limit, and what is recorded of sampled objects.
+//! The nursery's limit, and the recording of sampled objects.
 
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};

@@ -1,5 +1,4 @@
-//! Objects of a program that was translated with RPython: samples from its collector's nursery, beside those of native
-//! memory.
+//! Objects of a program that was translated with RPython: samples from its collector's nursery, beside native memory's.
 //!
 //! ```text
 //! begin, before main ─▶ Collector::find_in_program ─▶ hooks placed     no thread of the program exists yet

@@ -154,7 +154,7 @@ pub fn end() {
     );
 }
 
-/// Calls `work` with what is pending in this profile. What the parent of a fork has left is its own.
+/// Calls `work` with this profile's pending samples. What the parent of a fork has left is its own.
 fn with<T>(
     recording: &mut Recording<'_>,
     work: impl FnOnce(&mut Pending, &mut Recording<'_>) -> T,

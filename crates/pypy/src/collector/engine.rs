@@ -68,8 +68,8 @@ impl Engine {
         Some((engine.sampling.take_types(), followed))
     }
 
-    /// Before a copy of the process is made, with the lock held: whether what it finds of samples' objects is this process's,
-    /// and not that of the parent of a fork.
+    /// Before a copy of the process is made, with the lock held: whether what it finds of samples' objects is this
+    /// process's, and not the parent's of a fork.
     pub fn follows() -> bool {
         let begin = || {
             // SAFETY: the lock is held.

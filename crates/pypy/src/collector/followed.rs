@@ -1,8 +1,8 @@
 //! Where the objects of samples are now.
 //!
 //! An object that survives a minor collection moves once. From then on it stays at its place, until a major collection has
-//! marked what lives, and sweeps the rest. So what is not marked is forgotten after the last step of the marking: each place is
-//! that of its sample's object, and of no later one.
+//! marked what lives, and sweeps the rest. So unmarked objects are forgotten after the last step of the marking: each place
+//! is its sample's object's, and no later one's.
 
 use nthbyte_profile::event::SampleId;
 
@@ -23,7 +23,7 @@ impl Followed {
         }
     }
 
-    /// Forgets what is garbage.
+    /// Forgets garbage.
     ///
     /// # Safety
     /// All objects that may live are marked, and none was freed since the last call.

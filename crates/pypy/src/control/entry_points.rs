@@ -165,7 +165,7 @@ pub unsafe extern "C" fn nthbyte_pypy_label_process(text: *const c_char) {
 }
 
 /// Makes native memory available, before [`nthbyte_pypy_prepare_vmprof`], which remembers the imports that this changes.
-/// `path` is that of the library. Returns 0, or 1 with the reason in `message`.
+/// `path` is the library's. Returns 0, or 1 with the reason in `message`.
 ///
 /// # Safety
 /// `path` ends with a zero byte; `message` has room for `length` bytes.

@@ -25,8 +25,7 @@ use crate::gc_hooks;
 /// "gc-hooks"`.
 ///
 /// # Errors
-/// One line that says what is wrong. If the collector cannot be hooked, a session through `gc.hooks` is
-/// still possible.
+/// One line that says why not. If the collector cannot be hooked, a session through `gc.hooks` is still possible.
 fn start(config: &Config) -> Result<(), String> {
     let method = config.pypy.get("method");
     match method.and_then(serde_json::Value::as_str) {

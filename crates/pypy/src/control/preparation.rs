@@ -15,7 +15,7 @@ use nthbyte_rpython::binary::{MappedLibrary, MemoryMap, Redirect};
 /// The redirected imports.
 struct Preparation {
     redirects: Vec<Redirect>,
-    /// Those of `mmap`, which are on only until `_vmprof` has its buffers: other mappings are the program's.
+    /// Of `mmap`, which are on only until `_vmprof` has its buffers: other mappings are the program's.
     mappings: Vec<Redirect>,
     /// The action of SIGPROF, while `_vmprof` is switched on or off.
     sigprof: Option<Action>,

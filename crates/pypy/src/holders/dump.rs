@@ -71,7 +71,7 @@ pub struct Dump {
     pub bytes: u64,
     /// Where prebuilt objects lie.
     prebuilt: Range<usize>,
-    /// The role of each type, by its number in a dump, and that of the node that is read.
+    /// The role of each type, by its number in a dump, and the role of the node that is read.
     roles: Vec<Role>,
     role: Role,
     /// References of the compiler's objects: to which of them it depends on what they refer to, which may come later.
@@ -204,7 +204,7 @@ impl Dump {
             return;
         }
         for step in 0..STEPS_TO_FRAME {
-            // Odd numbers, too, and larger than those of threads.
+            // Odd numbers, too, and larger than threads'.
             let address = STEP | thread << 3 | step << 1 | 1;
             let next = match self.graph.find(address) {
                 0 => {

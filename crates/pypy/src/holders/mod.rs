@@ -1,4 +1,4 @@
-//! Who holds what is alive, on PyPy.
+//! Who holds live objects, on PyPy.
 //!
 //! ```text
 //! mod      what a snapshot may cost, and its steps in the copy
@@ -262,7 +262,7 @@ impl Copied {
             // The last step from a thread to its frames.
             |way| graph.address(part.in_graph(way)) % 2 == 1,
         );
-        // SAFETY: the addresses are those of objects of this process, which no collection moves or frees any more.
+        // SAFETY: the addresses are of objects of this process, which no collection moves or frees any more.
         let found = unsafe {
             Unnamed::new(
                 graph,

@@ -1,8 +1,8 @@
 //! The snapshot: what leads to samples, as far as it is Python's.
 //!
 //! An object of Python is several of RPython: a dictionary has a table and a strategy, an instance a map. So nodes are of three
-//! [kinds](Seen); what is inside of another one counts for that. Names of references come from Python, which gives them for the
-//! nodes that it can have, parents first. The rest has the name of its type.
+//! [kinds](Seen); a node inside of another one counts for that. Names of references come from Python, which gives them for
+//! the nodes that it can have, parents first. The rest has the name of its type.
 
 use nthbyte_holders::{Dominators, Graph, NONE, Subgraph, Ways};
 use nthbyte_profile::event::{Nanos, SampleId};
@@ -44,7 +44,7 @@ pub struct Sought {
     pub recorded: Option<SampleId>,
 }
 
-/// What is known of such a node.
+/// Such a node.
 struct Drawn {
     /// The number of its node on a way plus 1; 0 if no root leads to it.
     node: u32,
@@ -177,7 +177,8 @@ impl Unnamed {
                 *place = Some(one);
             }
         }
-        // In each of the trees, the node that a node counts for: its own number in the snapshot, or that of the one above.
+        // In each of the trees, the node that a node counts for: its own number in the snapshot, or the number of the one
+        // above.
         let (mut shown, mut held) = (vec![0_u32; self.len() + 1], vec![0_u32; self.len() + 1]);
         let mut chains = Chains::default();
         for (at, node) in self.on_way.iter().enumerate() {
@@ -252,7 +253,7 @@ impl Unnamed {
     }
 }
 
-/// Whether the frame of an object is that of its own call.
+/// Whether the frame of an object is its own call's.
 fn is_suspended(name: &str) -> bool {
     matches!(name, "generator" | "coroutine" | "async_generator") || name == "Coroutine"
 }
@@ -270,7 +271,7 @@ pub struct Named<'a> {
 
 impl<'a> Named<'a> {
     /// Lines of: the node's number, its kind, how its parent refers to it, the number of its elements or nothing, its name, and
-    /// the reference's name; with tabs between them. What is not such a line is left out.
+    /// the reference's name; with tabs between them. Other lines are left out.
     pub fn read(text: &'a str) -> Vec<Self> {
         text.lines().filter_map(Self::line).collect()
     }

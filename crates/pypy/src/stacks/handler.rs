@@ -33,7 +33,7 @@ pub static HANDLER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 pub static TAKEN_AWAY: AtomicBool = AtomicBool::new(false);
 /// The address of `_vmprof`'s buffers; 0 if it is not known.
 pub static BUFFERS_AT: AtomicUsize = AtomicUsize::new(0);
-/// Whether the next `mmap` may be that of `_vmprof.enable`, which allocates the buffers.
+/// Whether the next `mmap` may be `_vmprof.enable`'s, which allocates the buffers.
 pub static BUFFERS_AWAITED: AtomicBool = AtomicBool::new(false);
 /// The thread (its thread pointer) that is taking a record. Only one thread at a time calls the
 /// handler, so that no record stays in a buffer for another thread to write.

@@ -12,7 +12,8 @@ use super::names::{Parsed, names_in_buffers, parse};
 /// The number of bytes of the file that are read at once.
 const BLOCK: usize = 1 << 16;
 
-/// The names of this process, of all sessions: `_vmprof` writes that of a code which is made while it is on only once.
+/// The names of this process, of all sessions: `_vmprof` writes the name of a code that is made while it is on only
+/// once.
 #[derive(Default)]
 struct KnownNames {
     /// The number of bytes of the file that were read.

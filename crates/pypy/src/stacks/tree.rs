@@ -181,7 +181,7 @@ fn slot(stack: &[Step], depth: usize) -> NodeSlot {
     NodeSlot::of(step(stack, depth), outside, depth)
 }
 
-/// What is outside of a step.
+/// The outside of a step.
 struct Outside {
     /// Its node.
     node: NodeId,
@@ -189,7 +189,7 @@ struct Outside {
     entered: Option<Entered>,
 }
 
-/// A step, and the node of what is outside of it.
+/// A step, and the node of its outside.
 struct Entered {
     step: Step,
     caller: NodeId,
@@ -265,8 +265,8 @@ pub fn node_of_frames(recording: &mut Recording<'_>, frames: &[RawFrame]) -> Opt
     shown(frames).try_fold(outside, |node, frame| node_of_frame(recording, node, frame))
 }
 
-/// The frames that are shown, outermost first: without those of the interpreter that have [entered](is_same) machine code, and of two
-/// alike in machine code only one, which [`goes_on`]. More of them are a recursion.
+/// The frames that are shown, outermost first: without the interpreter's that have [entered](is_same) machine code, and of
+/// two alike in machine code only one, which [`goes_on`]. More of them are a recursion.
 fn shown(frames: &[RawFrame]) -> impl Iterator<Item = RawFrame> {
     let has_entered = |at: usize| at > 0 && is_same(frames[at - 1], frames[at]);
     let is_alike = |at: usize| {

@@ -187,7 +187,7 @@ pub fn take_over() -> Result<(), String> {
 pub struct Action(libc::sigaction);
 
 impl Action {
-    /// That of SIGPROF.
+    /// SIGPROF's.
     pub fn of_sigprof() -> Self {
         // SAFETY: zero is a valid value of the struct, which the call fills in.
         unsafe {

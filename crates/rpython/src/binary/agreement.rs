@@ -67,7 +67,7 @@ pub struct Agreed<Candidate> {
     pub on: Candidate,
     /// Where its slow paths are.
     pub at: Vec<usize>,
-    /// Their number, and that of the second-best candidate.
+    /// Their number, and the second-best candidate's.
     pub sites: u32,
     pub runner_up: u32,
 }

@@ -1,4 +1,4 @@
-//! What is known of a function by its instructions.
+//! Facts about a function, from its instructions.
 
 use std::collections::HashSet;
 
@@ -42,8 +42,9 @@ pub struct Function {
 }
 
 impl Function {
-    /// Follows the branches of the function at `start`. `read` notes what the instruction at an address does, and returns its
-    /// length with what is next, or `None` if there is no instruction. `known` is what it knows of registers at that place.
+    /// Follows the branches of the function at `start`. `read` notes what the instruction at an address does, and returns
+    /// its length with its successors, or `None` if there is no instruction. `known` is what it knows of registers at that
+    /// place.
     pub fn follow<Known: Clone>(
         start: usize,
         known: Known,

@@ -17,7 +17,7 @@ pub fn make_visible(start: usize, length: usize) {
     // SAFETY: a barrier.
     unsafe { std::arch::asm!("dsb ish", options(nostack, preserves_flags)) };
     for line in lines(instructions) {
-        // SAFETY: what is in the cache of instructions is read again.
+        // SAFETY: the lines of the instruction cache are read again.
         unsafe { std::arch::asm!("ic ivau, {}", in(reg) line, options(nostack, preserves_flags)) };
     }
     // SAFETY: two barriers.

@@ -83,7 +83,7 @@ impl MappedLibrary {
         // SAFETY: no preconditions. The program's headers are in its first segment.
         let headers = unsafe { libc::getauxval(libc::AT_PHDR) };
         let program = Self::containing(headers as usize)?;
-        // A look-up that fails would leave its message on the program's heap: only what is imported is looked up.
+        // A look-up that fails would leave its message on the program's heap: only an import is looked up.
         if program.import_slots(SHARED_ENTRY).is_empty() {
             return Some(program);
         }

@@ -1,11 +1,11 @@
-//! The interpreter's machine code: where it is, what is in it, and how it is changed and changed back.
+//! The interpreter's machine code: where it is, its parts, and how it is changed and changed back.
 //!
 //! ```text
 //! incminimark    constants of the collector, and the results of the search
 //! library        where the library lies in memory, and its imports
 //! memory_map     the protection of each page
 //! imports        import slots that lead to another function for a while
-//! function       what is known of a function by its instructions
+//! function       facts about a function, from its instructions
 //! function_table where functions begin
 //! agreement      what a search does alike on every processor
 //! debug_sections finds what begins and ends a section of RPython's log

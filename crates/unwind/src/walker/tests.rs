@@ -59,7 +59,7 @@ fn check(unwinder: &mut Unwinder) {
     if unwinder.cut == Cut::Deep {
         assert_eq!(alike, walked.len());
     } else {
-        // The C library stops at the start of a thread, or at that of the program, or one frame before.
+        // The C library stops at the start of a thread or of the program, or one frame before.
         assert!(alike + 2 >= judged.len(), "{walked:x?} {judged:x?}");
     }
 }

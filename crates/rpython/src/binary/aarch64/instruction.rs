@@ -1,4 +1,4 @@
-//! The few instructions that the search looks at, and what is known of the registers' values.
+//! The few instructions that the search looks at, and the known values of registers.
 //!
 //! An address of the library's data takes two instructions (`adrp`, and `add` or the offset of a load), which may be far from each other.
 //! So the registers are followed from one instruction to the next.
@@ -140,7 +140,7 @@ const fn changed(word: u32) -> [usize; 2] {
     [first, second]
 }
 
-/// What is known of a register.
+/// A register's value, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Value {
     #[default]
@@ -151,7 +151,7 @@ pub enum Value {
     At(usize),
 }
 
-/// What is known of all registers.
+/// All registers' values.
 #[derive(Clone, Debug)]
 pub struct Registers([Value; 32]);
 
@@ -168,7 +168,7 @@ impl Registers {
         }
     }
 
-    /// The address of a register and an offset, if it is known; that of the stack is not.
+    /// The address of a register and an offset, if it is known; the stack's is not.
     pub fn address(&self, base: usize, offset: usize) -> Option<usize> {
         match self.0[base] {
             Value::Is(address) if base != ZERO => Some(address.wrapping_add(offset)),

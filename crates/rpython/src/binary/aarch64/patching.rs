@@ -22,7 +22,7 @@ const STUB_CODE: [u32; 2] = [0x5800_0050, 0xd61f_0200];
 pub struct First(u32);
 
 impl First {
-    /// That of the function at `target` in `code`, which is mapped at `text`.
+    /// Of the function at `target` in `code`, which is mapped at `text`.
     ///
     /// # Errors
     /// One clause, if it cannot be replaced.

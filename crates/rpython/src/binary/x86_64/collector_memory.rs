@@ -189,7 +189,7 @@ mod tests {
         for size in [8 + 16 * 4, 8 + 16 * 9, 16 * 8, 7 + 16 * 8] {
             assert!(!is_table(&code, size, words(0)), "{size}");
         }
-        // No such call outside of that of malloc, one of another function, and one for other items.
+        // No such call outside of malloc's, one of another function, and one for other items.
         assert!(!is_table(
             &code,
             8 + 16 * 8,

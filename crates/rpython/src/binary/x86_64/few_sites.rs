@@ -76,8 +76,8 @@ pub fn search(code: &[u8], text: usize, data: &Range<usize>) -> Result<Collector
     found.collector(code, text, &slow_path)
 }
 
-/// The addresses of `nursery_free` and `nursery_top`, on which the fast paths agree, with their number, and that of the fast
-/// paths for the second-best pair.
+/// The addresses of `nursery_free` and `nursery_top`, on which the fast paths agree, with their number, and the number for
+/// the second-best pair.
 fn fields(
     code: &[u8],
     text: usize,

@@ -23,7 +23,7 @@ pub struct First {
 }
 
 impl First {
-    /// Those of the function at `target` in `code`, which is mapped at `text`.
+    /// Of the function at `target` in `code`, which is mapped at `text`.
     ///
     /// # Errors
     /// One clause, if they cannot be replaced.

@@ -70,7 +70,7 @@ impl Code {
     }
 }
 
-/// A library with a collector and so many allocations. Returns it with what is to be found.
+/// A library with a collector and so many allocations. Returns it with the collector to be found.
 fn library(allocations: usize, of_other: usize, states: usize) -> (Vec<u8>, Collector) {
     let mut code = Code::default();
     let minor = code.here();
