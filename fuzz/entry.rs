@@ -5,8 +5,8 @@ use nthbyte_profile::event::{NodeId, SampleId};
 use nthbyte_profile::holders::Holder;
 use nthbyte_profile::{Profile, Reader};
 
-/// Reads a whole file. Whatever it holds, nothing panics, what is made of it is in proportion to
-/// its length, and the tables hang together.
+/// Reads a whole file. Whatever it holds, nothing panics, the tables made of it are in proportion to its length, and
+/// the tables hang together.
 pub fn file(data: &[u8]) {
     let Ok(profile) = Profile::read(data) else {
         return;

@@ -31,7 +31,7 @@ const MOST_BYTES: u64 = 64 << 20;
 /// Writes the samples as collapsed stacks. One step of `progress` is one sample.
 ///
 /// # Errors
-/// Those of `out`.
+/// If `out` fails.
 pub fn write(profile: &Profile, out: &mut dyn Write, progress: Progress<'_>) -> io::Result<()> {
     let samples = &profile.samples;
     let meter = Meter::new(samples.len() as u64, progress);

@@ -3,8 +3,8 @@
 //! Such a file is as large as the sum of the depths of its rows: of a recursion, the square of what the profile has. So stacks
 //! are cut at [`DEEPEST`] frames, where the recorder cuts them too. If the rows of a file would have more than so many frames
 //! together, stacks are cut at the largest power of two below it with which they do not. [`EACH`] times the number of rows is
-//! always allowed, so no stack is cut shorter than that, and the size of a file is linear in the number of its rows. What is
-//! left of a cut stack are its innermost frames, and a note in the place of the outer ones.
+//! always allowed, so no stack is cut shorter than that, and the size of a file is linear in the number of its rows. A cut
+//! stack keeps its innermost frames, and has a note in the place of the outer ones.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::NodeId;

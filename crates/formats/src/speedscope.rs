@@ -28,7 +28,7 @@ const MOST_FRAMES: u64 = 16 << 20;
 /// Writes the profile. One step of `progress` is one row.
 ///
 /// # Errors
-/// Those of `out`.
+/// If `out` fails.
 pub fn write(profile: &Profile, out: &mut dyn Write, progress: Progress<'_>) -> io::Result<()> {
     let keys = Keys::of(profile);
     let timeline = Timeline::new(profile, &keys.of_sample, MAX_ROWS);

@@ -1,4 +1,4 @@
-//! A window of a recording that goes on: what was allocated in it, and what is in use at its end.
+//! A window of a recording that goes on: what was allocated in it, and is in use at its end.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use nthbyte_profile::model::{Lifetime, ProcessId};
 
 use crate::meter::Meter;
 
-/// A part of a profile's time. What is in use is what was allocated before its end and not freed until then.
+/// A part of a profile's time. In use are blocks that were allocated before its end and not freed until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Its first moment, in the profile's time.

@@ -329,7 +329,7 @@ fn hostile_names_pass() {
     for (address, name) in addresses.iter().zip(&names) {
         file.symbol(*address, &format!("py:{name}:1:/srv/<b>.py"));
     }
-    // Bytes that are no UTF-8, such as those of a lone surrogate.
+    // Bytes that are no UTF-8, such as a lone surrogate's.
     file.0.push(2);
     file.word(0x1000);
     file.word(10);

@@ -1,7 +1,7 @@
 //! The file of a profile, claimed by one session, and never another user's.
 //!
 //! ```text
-//! look     what is at a path: nothing, this user's file, another's, a device
+//! look     at a path: nothing, this user's file, another's, a device
 //! Claim    nothing there ─▶ a new file (O_CREAT | O_EXCL | O_NOFOLLOW)
 //!          this user's, and it may be replaced ─▶ a new file, renamed over it; the old one comes back at `withdraw`
 //!          this user's or another's, and it stays ─▶ app-2.nthb
@@ -40,7 +40,7 @@ const MOST_LINKS: usize = 40;
 /// So often a claim looks at a path that others change.
 const MOST_LOOKS: usize = 100;
 
-/// What is at a path. A path in it leads through no link.
+/// The file at a path. A path in it leads through no link.
 #[derive(Debug)]
 pub enum AtPath {
     /// Nothing.
@@ -168,7 +168,7 @@ pub fn free_name(path: &Path) -> PathBuf {
         let stays = match look(&candidate) {
             Ok(AtPath::Own(_, found)) => found.len() > 0,
             Ok(AtPath::Foreign) => true,
-            // The claim says what is wrong with it.
+            // The claim says why it is refused.
             Ok(AtPath::Free(_) | AtPath::Special) | Err(_) => false,
         };
         if !stays {
@@ -221,7 +221,7 @@ fn open_claimed(path: &Path, is_right: impl Fn(&[u8]) -> bool) -> Result<File, C
     })
 }
 
-/// What is at a path, and whether this user may write a file there.
+/// Looks at a path, and whether this user may write a file there.
 ///
 /// Links are followed that this user or the superuser has made. The others lead where somebody else wants.
 ///

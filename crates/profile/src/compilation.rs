@@ -52,7 +52,7 @@ pub struct Compilation {
 }
 
 impl Compilation {
-    /// The bytes of the event: the number of the process (0, except in a merged file), that of the thread, the start, the
+    /// The bytes of the event: the number of the process (0, except in a merged file), the thread's, the start, the
     /// duration, the optimizer's and the assembler's part of it in nanoseconds, and the number of the outcome.
     #[must_use]
     pub fn encode(&self, process: u32) -> Vec<u8> {

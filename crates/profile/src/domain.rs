@@ -1,4 +1,4 @@
-//! Domains of memory: the interpreter's heap, native memory, and that of devices.
+//! Domains of memory: the interpreter's heap, native memory, and devices'.
 
 use crate::event::SampleId;
 use crate::meta::{Source, SourceKind};

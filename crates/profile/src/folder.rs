@@ -1,4 +1,4 @@
-//! The profiles in a folder: those of the processes of a program, of a service, or of a fleet.
+//! The profiles in a folder: of a program's processes, of a service, or of a fleet.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,8 +11,8 @@ use crate::segment::folder_of;
 /// So many folders deep are looked into.
 const DEEPEST: usize = 16;
 
-/// All profiles in a folder and in the folders below it, in the order of their names. What is no profile is left out, and so are hidden files and folders, links to folders,
-/// and what this user cannot read below the folder.
+/// All profiles in a folder and in the folders below it, in the order of their names. Other files are left out, and so are
+/// hidden files and folders, links to folders, and what this user cannot read below the folder.
 ///
 /// # Errors
 /// If the folder itself cannot be read.

@@ -5,8 +5,8 @@
 //!          read once, into a loader        │ read at each look, into a copy of it
 //! ```
 //!
-//! A loader keeps what is alive and what is recent ([`Loader::forget`]), so a look costs as much after an hour as after a minute, if the
-//! program does not grow. Several files are joined for each look.
+//! A loader keeps live and recent samples ([`Loader::forget`]), so a look costs as much after an hour as after a minute, if
+//! the program does not grow. Several files are joined for each look.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -103,7 +103,7 @@ impl Follower {
         profile
     }
 
-    /// Reads what is new in these files.
+    /// Reads the new parts of these files.
     fn read_on(&mut self, paths: &[PathBuf]) -> Result<(), FamilyError> {
         let before = self.files.len();
         self.files.retain(|tail| paths.contains(&tail.path));
@@ -191,7 +191,7 @@ impl Tail {
         self.seen = None;
     }
 
-    /// Reads what is new. Returns the number of bytes; `None` if the file has not changed.
+    /// Reads the new part of the file. Returns the number of bytes; `None` if the file has not changed.
     fn read_on(&mut self, began: u64, kept: Nanos) -> Result<Option<u64>, ReadError> {
         let mut file = File::open(&self.path)?;
         let found = file.metadata()?;

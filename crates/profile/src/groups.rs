@@ -35,7 +35,7 @@ pub struct Groups {
     pub keys: Vec<GroupKey>,
     /// By group and key: the index of its value; `None` if it has none.
     pub values: Vec<Vec<Option<u32>>>,
-    /// The number of the function at the outer end of the first group's stacks. Those of the others follow.
+    /// The number of the function at the outer end of the first group's stacks. The others' follow.
     pub first_function: u32,
     /// Whether there were too many values or groups, so that some are together.
     pub are_merged: bool,

@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(stack_of(5), ["main.py:3", "a.so:48", "main.py:3"]);
         let inner = profile.stacks[3].frame;
         assert_eq!(profile.code_places.get(&inner), Some(&at(0x10)));
-        // What is known is not looked up again.
+        // Known places are not looked up again.
         assert_eq!(profile.unknown_places(), [(3, at(0x30))]);
     }
 }

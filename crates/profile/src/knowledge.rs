@@ -51,8 +51,8 @@ impl Source {
 }
 
 impl Profile {
-    /// What is known of all samples together: the least that a source of theirs tells. Of a profile without a sample, what
-    /// its sources of allocations tell; nothing if it has none.
+    /// The knowledge about all samples: the least that a source of theirs tells. Of a profile without a sample, what its
+    /// sources of allocations tell; nothing if it has none.
     #[must_use]
     pub fn lifetimes(&self) -> Lifetimes {
         let mut is_used = vec![false; self.samples.shapes().len()];

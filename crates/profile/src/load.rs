@@ -115,7 +115,7 @@ pub(crate) struct Loader {
     next_sample: u32,
     /// What continues the session of the file before.
     parts: Parts,
-    /// What is known of samples that were lost.
+    /// The samples that were lost.
     losses: Losses,
     thinning: Thinning,
     /// The sites of the current block that have samples, each with the shape of its last one.

@@ -85,7 +85,7 @@ named! {
         Native = "native",
         /// Mappings of memory.
         Mapping = "mapping",
-        /// Memory of a device, or for it, such as that of a GPU.
+        /// Memory of a device, or for it, such as a GPU's.
         Device = "device",
         /// Processor time.
         Time = "time",
@@ -256,8 +256,8 @@ pub struct Meta {
     /// does not know who allocated them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_before: Option<u64>,
-    /// The labels of the whole process, which every sample has: `service`, `env`, `version`. Those of a thread's work are inside
-    /// of them. Readers take the first [`MOST_TAGS`].
+    /// The labels of the whole process, which every sample has: `service`, `env`, `version`. A thread's labels are inside of
+    /// them. Readers take the first [`MOST_TAGS`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
     /// The name of the machine, or of the container.

@@ -64,7 +64,7 @@ pub struct Pressure {
     pub alarm: Alarm,
     /// The limit, in bytes.
     pub most: u64,
-    /// What is in use of it, without caches of files that the kernel can drop.
+    /// The bytes of it in use, without caches of files that the kernel can drop.
     pub used: u64,
     /// How many processes of the control group the kernel has killed for memory since the session began.
     pub kills: u64,

@@ -89,7 +89,7 @@ pub struct Process {
     /// What ended the process or its session early, if the agent could tell: a signal, or a full disk. One line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_by: Option<String>,
-    /// What is in no profile, although it belongs to this process or its children.
+    /// Events that are in no profile, although they belong to this process or its children.
     #[serde(default, skip_serializing_if = "Missing::is_empty")]
     pub missing: Missing,
     /// The number of events that were lost, except for time samples.

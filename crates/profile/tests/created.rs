@@ -1,4 +1,4 @@
-//! The file of a profile: who can read it, and what is said if it cannot be made.
+//! The file of a profile: who can read it, and the error if it cannot be made.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};

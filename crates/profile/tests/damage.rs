@@ -1,4 +1,4 @@
-//! Whatever happens to a file: nothing panics, and what is whole is read.
+//! Whatever happens to a file: nothing panics, and whole blocks are read.
 
 #[path = "../../../fuzz/entry.rs"]
 mod entry;

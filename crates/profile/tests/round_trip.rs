@@ -288,7 +288,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(50))]
 
-    /// Provisional blocks go on where the file ends, and what is written next does not know of them.
+    /// Provisional blocks go on where the file ends, and the next block does not know of them.
     #[test]
     fn provisional_samples_leave_no_trace(
         seeds in prop::collection::vec(seed(), 0..200),
@@ -309,7 +309,7 @@ proptest! {
             survival: Survival::Unsaid,
         };
         let waiting: Vec<_> = (0..waiting).map(sample).collect();
-        // The periods of provisional samples do not hold for what is written next.
+        // The periods of provisional samples do not hold for the next block.
         let waiting_events = || waiting.iter().enumerate().flat_map(|(at, sample)| {
             let changes = at % 100 == 7;
             let change = Event::Period(SourceId::ALLOCATIONS, 1000 + at as u64);
@@ -383,7 +383,7 @@ fn texts_that_are_too_long_are_cut_at_a_character() {
 
 #[test]
 fn ten_bytes_a_sample() {
-    // Of a program whose sizes and stacks are less predictable than those of real ones.
+    // Of a program whose sizes and stacks are less predictable than real ones'.
     let setup = Synthetic {
         samples: 100_000,
         ..Synthetic::default()

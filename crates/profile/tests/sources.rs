@@ -236,7 +236,7 @@ fn what_a_later_version_wrote_is_left_out_and_said() {
             freed(8),
         ],
     ]);
-    // What is left is numbered as if the rest had not been, and freed as it should be.
+    // The remaining samples are numbered as if the others had not been, and freed as it should be.
     let lifetimes: Vec<Lifetime> = profile
         .samples
         .iter()

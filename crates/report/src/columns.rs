@@ -1,4 +1,4 @@
-//! The layout of a table: columns of figures, and a label in what is left of the line.
+//! The layout of a table: columns of figures, and a label in the rest of the line.
 //!
 //! A line that is too narrow for all columns loses the least important ones. The label is a name and its place in the
 //! source. First the place loses its folders, then the name gives way; the file and the line stay. No two rows look the same.
@@ -181,7 +181,7 @@ fn distinct(labels: &[Label<'_>], columns: usize) -> Vec<String> {
             shown[row] = text;
         }
     }
-    // What is still alike is numbered.
+    // Names that are still alike are numbered.
     let mut seen: HashMap<String, usize> = HashMap::new();
     for text in &mut shown {
         let mut number = 1;
@@ -304,7 +304,7 @@ pub(crate) fn wrap(text: &mut String, line: &str, width: usize) {
     text.push('\n');
 }
 
-/// The first word, with the unit that follows a number; and what is after the space behind it.
+/// The first word, with the unit that follows a number; and the text after the space behind it.
 fn first_word(line: &str) -> (&str, &str) {
     const UNITS: [&str; 9] = ["%", "B", "KiB", "MiB", "GiB", "TiB", "ms", "s", "min"];
     let split = |line: &str| line.find(' ').unwrap_or(line.len());

@@ -28,8 +28,8 @@
 //! points counts for `k` periods; this differs from its size by less than a period.
 //!
 //! *Lost samples.* A sample that was kept stands for those that were lost at the same time ([`Sampling::taken`]). What was
-//! allocated is sampled and kept with a smaller probability, and all else follows from that: the intervals are those of
-//! a longer period, and large blocks are not certain any more.
+//! allocated is sampled and kept with a smaller probability, and all else follows from that: the intervals are a longer
+//! period's, and large blocks are not certain any more.
 //!
 //! *Every allocation.* The figures are exact, and low = estimate = high.
 

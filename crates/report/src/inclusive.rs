@@ -4,9 +4,9 @@
 //! the stack tree adds the samples below it only if its function does not occur in its callers. One
 //! walk through the tree checks this: the cost is the size of the tree, not samples times depth.
 //!
-//! A sum is large (that of a summary has 232 bytes), and a file may have millions of stacks of which few have samples. So sums
-//! are kept for the stacks that have samples ([`ByStack`]), and for those that at least two of them meet in
-//! ([`WithCallees`]): for all others, a sum is the sum of the one stack below them. Such a table has four bytes for each stack.
+//! A sum is large (a summary's has 232 bytes), and a file may have millions of stacks of which few have samples. So sums are
+//! kept for the stacks that have samples ([`ByStack`]), and for those that at least two of them meet in ([`WithCallees`]):
+//! for all others, a sum is the sum of the one stack below them. Such a table has four bytes for each stack.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::NodeId;
@@ -38,8 +38,7 @@ pub struct Sparse<T> {
     sums: Vec<T>,
 }
 
-/// Sums by stack: of the samples with exactly this stack. The numbers are those of
-/// [`NodeId`]s.
+/// Sums by stack: of the samples with exactly this stack. The numbers are [`NodeId`]s'.
 pub type ByStack<T> = Sparse<T>;
 
 impl<T: Copy + Default> Sparse<T> {

@@ -32,7 +32,7 @@ const MANY: f64 = 200.0;
 /// Below this count there is nothing.
 const NONE: f64 = 1e-9;
 
-/// Mean, variance and third central moment of what a row may be, as far as its samples tell. Those of independent parts add up.
+/// Mean, variance and third central moment of what a row may be, as far as its samples tell. Independent parts' add up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cumulants {
     pub(crate) mean: f64,
@@ -79,7 +79,7 @@ impl Cumulants {
     }
 }
 
-/// `certain + weight * Gamma(count)`: so many samples of such a weight, and what is certain.
+/// `certain + weight * Gamma(count)`: so many samples of such a weight, and the certain bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gamma {
     pub(crate) certain: f64,

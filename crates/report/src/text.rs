@@ -153,7 +153,7 @@ pub fn lost(number: u64, noun: &str) -> String {
     format!("{} {were} lost", counted(number, noun))
 }
 
-/// A part of a whole: `71 %`, `0.3 %`, `<0.1 %`. Only the whole is `100 %`; what is nearly all is `>99 %`.
+/// A part of a whole: `71 %`, `0.3 %`, `<0.1 %`. Only the whole is `100 %`; nearly all is `>99 %`.
 #[must_use]
 pub fn percent(part: f64) -> String {
     let percent = part * 100.0;

@@ -23,7 +23,7 @@ const GROWTH: Nanos = Nanos(60_000_000_000);
 /// The time that curves are of, and their points.
 const CURVE: Nanos = Nanos(120_000_000_000);
 const POINTS: usize = 40;
-/// What ended longer ago has no part in what is shown.
+/// Samples that ended longer ago have no part in the view.
 pub const NEEDED: Nanos = CURVE;
 
 /// What a row stands for.
@@ -54,7 +54,7 @@ pub enum Column {
     Growth,
 }
 
-/// What is asked of the profile.
+/// The question to the profile.
 #[derive(Clone, Debug, Default)]
 pub struct WatchOptions {
     /// What a row stands for.

@@ -34,7 +34,7 @@ pub(crate) fn how_few(collections: usize) -> String {
     }
 }
 
-/// A note on what is said to have died young.
+/// A note on objects that seem to have died young.
 pub(crate) fn note(collections: usize) -> String {
     format!(
         "young means freed before the next garbage collection. {}: what died young may have lived long",

@@ -81,7 +81,7 @@ pub(crate) fn run_in_phases(
     };
     let mut profile = Profile::empty(setup.meta());
     profile.complete = true;
-    // The first phase is that of the header. The clock has a sampling, too.
+    // The first phase is the header's. The clock has a sampling, too.
     let mut parts = vec![(SamplingId::default(), phases[0].1)];
     for &(period, share) in &phases[1..] {
         parts.push((SamplingId(profile.samplings.len() as u32), share));

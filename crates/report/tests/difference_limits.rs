@@ -122,7 +122,7 @@ fn a_count_of_blocks_is_compared_as_it_is() {
     }
 }
 
-/// In how many of 40 pairs a function that grew is found, if what is said of it is said of that function.
+/// In how many of 40 pairs the function that grew is found.
 fn found(old: &Program, growth: f64, phases: &[(u64, f64)]) -> usize {
     let mut new = old.clone();
     for objects in &mut new[17] {

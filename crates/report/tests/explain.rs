@@ -157,7 +157,7 @@ fn the_machinery_of_imports_counts_as_one_function() {
     let first = answer(&explanation, Topic::Churn).unwrap();
     let text = &first.sentences.join(" ");
     assert_eq!(text.matches("[import]").count(), 1, "{text}");
-    // All of its 450 samples together are more than those of the other one.
+    // All of its 450 samples together are more than the other one's.
     assert!(text.starts_with("[import]"), "{text}");
 }
 
@@ -277,7 +277,7 @@ const KEPT: Objects = Objects {
     young: false,
 };
 
-/// The samples of the first function have one label, and those of the second another.
+/// The samples of the first function have one label, and the second's another.
 #[test]
 fn a_label_pays_where_its_bytes_are() {
     let mut profile = profile(&[churn(3_000), churn(900), churn(600)]);
@@ -369,7 +369,7 @@ fn the_collector_is_fed_by_containers_that_it_finds_alive() {
     let collector = answer(&explanation, Topic::Collector).unwrap();
     assert!((collector.figures["share"].estimate - 0.198).abs() < 1e-9);
     assert_eq!(collector.figures["collections"].estimate, 99.0);
-    // Neither strings, which it does not track, nor what is freed before it runs.
+    // Neither strings, which it does not track, nor objects freed before it runs.
     assert_eq!(collector.places[0].function, "function_1");
     assert!(
         collector.sentences[1].contains("app.Thing 100 %"),

@@ -65,7 +65,8 @@ fn snapshot(profile: &Profile, at: f64, nodes: &[Of<'_>], last: u32, function: u
     snapshot_of(nodes, last, time, of_function.map(|(id, _)| id))
 }
 
-/// Function 0 allocates what dies, and function 1 what is kept. All of it in one thread, and in calls of `main`, if there is one.
+/// Function 0 allocates objects that die, and function 1 objects that stay. All of it in one thread, and in calls of `main`,
+/// if there is one.
 fn service(with_main: bool) -> Profile {
     let mut made = profile(&[churn(), leak(8 << 20)], MINUTE, 1);
     made.threads = vec![ThreadNames {

@@ -368,7 +368,7 @@ fn native_memory_without_a_holder_has_boxes_of_its_own() {
         assert_eq!(bytes(one), row.1);
     }
     assert_eq!(native.len(), 1 + rows.len());
-    // And callers of their own: what is small is with the others.
+    // And callers of their own: small ones are with the others.
     let samples = as_profile(&profile, None, Naming::Path).expect("a snapshot");
     let summary = serde_json::to_value(Summary::of(&samples, By::Function)).expect("plain data");
     let of = |name: &str| {

@@ -188,7 +188,7 @@ fn a_site_of_few_samples_is_not_called_constant() {
             .any(|other| other.verdict == Verdict::TooFew);
         let text = leaks.render(100);
         assert_eq!(has_few, text.contains("has too few samples to tell"));
-        // Only what is called a leak has an interval, and may be a false alarm.
+        // Only a leak has an interval, and may be a false alarm.
         assert_eq!(!report.findings.is_empty(), text.contains("Intervals"));
     }
     assert!(few > 20, "{few}");
@@ -244,8 +244,8 @@ fn false_discoveries_are_as_rare_as_stated() {
     let accusing = (0..runs)
         .filter(|&seed| !accused(&judge(&sites, seed)).is_empty())
         .count();
-    // Each would be one if the tests were not adjusted: 2 % of 300 sites are 6. With no leak at all, the
-    // rate of false discoveries is that of runs that accuse anyone: 2 % of them.
+    // Each would be one if the tests were not adjusted: 2 % of 300 sites are 6. With no leak at all, the rate of false
+    // discoveries is the part of runs that accuse anyone: 2 % of them.
     assert!(accusing <= 2, "{accusing} of {runs}");
 }
 

@@ -1,5 +1,5 @@
 //! A session that begins late: what the process had before may be freed, and blocks of the session may be in its place. So many
-//! made-up programs, of which it is known what is alive, are sampled, and their rows compared with the truth.
+//! made-up programs, whose live blocks are known, are sampled, and their rows compared with the truth.
 
 use nthbyte_profile::composition::{Composition, Part};
 use nthbyte_profile::event::Nanos;
@@ -20,7 +20,7 @@ const MIB: f64 = (1 << 20) as f64;
 struct Process {
     /// In use in the C library's heaps when the session began.
     before: u64,
-    /// Of that, what is in use still.
+    /// Of that, the bytes still in use.
     kept: u64,
     /// The same of blocks with mappings of their own.
     mapped_before: u64,
@@ -160,7 +160,7 @@ fn blocks_in_place_of_those_from_before_the_session_are_live_blocks() {
             MemoryReport::of(&process.sampled(&mut random), At::End).expect("it was recorded");
         let before = row(&memory, MemoryKey::Before).estimate;
         let kept = (process.kept + process.mapped_kept) as f64;
-        // What is taken off is known as well as the live blocks are.
+        // The part taken off is known as well as the live blocks are.
         assert!((before - kept).abs() < 5.0 * MIB, "{what}: {before} {kept}");
     }
 }

@@ -1,6 +1,6 @@
-//! What was alive at the peak: do the intervals hold, though the moment is found in the samples? Made-up programs, of
-//! which it is known what is alive at each time, are sampled with many seeds. If the samples that find the moment also say
-//! what was alive then, three of four intervals lie above the truth.
+//! What was alive at the peak: do the intervals hold, though the moment is found in the samples? Made-up programs, whose
+//! live blocks are known at each time, are sampled with many seeds. If the samples that find the moment also say what was
+//! alive then, three of four intervals lie above the truth.
 
 use nthbyte_profile::event::{Memory, Nanos, NodeId, ThreadId, TypeId};
 use nthbyte_profile::model::{Lifetime, Profile, Sample, SamplingId, Shape};
@@ -152,7 +152,7 @@ const RUNS: u32 = 160;
 fn intervals_of_what_was_alive_at_the_peak_hold() {
     let (mut then, mut level) = (Intervals::default(), Intervals::default());
     let mut random = StdRng::seed_from_u64(11);
-    // About 14, 28 and 115 samples are alive in a ring; those of some sizes are nearly always sampled.
+    // About 14, 28 and 115 samples are alive in a ring; blocks of some sizes are nearly always sampled.
     let mixed = |number: u64| if number % 500 == 7 { 3 << 19 } else { 1500 };
     let rings = [
         Program::ring(2500, |_| 3000),

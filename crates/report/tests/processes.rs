@@ -80,7 +80,7 @@ fn figures_are_the_sums_of_the_parts() {
                 row.name
             );
         }
-        // What is unknown of each adds up: variances do, so a width is no more than the widths' sum.
+        // The uncertainty of each adds up: variances do, so a width is no more than the widths' sum.
         let width = |of: &Summary| of.all.bytes.high - of.all.bytes.low;
         assert!(width(&joined) < parts.iter().map(width).sum());
         assert!(

@@ -227,7 +227,6 @@ fn what_changed_hands_is_counted_where_it_is_kept() {
     assert!(within >= 36, "{within} of 40");
 }
 
-/// Whatever is missed is smaller than what is said.
 #[test]
 fn a_leak_that_goes_unnoticed_is_below_the_bound() {
     let (mut missed, mut beyond, mut found) = (0, 0, 0);

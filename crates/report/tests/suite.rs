@@ -1,4 +1,4 @@
-//! A run of tests: whose each allocation is, and what is alive of it.
+//! A run of tests: whose each allocation is, and whether it is alive.
 
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::model::{Lifetime, Profile, Sample, SamplingId};
@@ -188,7 +188,7 @@ fn what_every_call_leaves_is_its_leak() {
 }
 
 proptest! {
-    /// A test that was recorded by itself: its figures are those of the events, in their order.
+    /// A test that was recorded by itself: its figures are the events', in their order.
     #[test]
     fn a_test_alone_has_the_figures_of_its_events(seed in 0_u64..1000) {
         let made_up = Synthetic { samples: 300, seed, distances: Distances::Every, ..Synthetic::default() };

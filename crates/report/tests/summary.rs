@@ -134,13 +134,13 @@ fn rows_are_ordered_and_cut() {
     summary.truncate(30);
     summary.truncate(10);
     assert_eq!((summary.rows.len(), summary.rows_left_out), (10, all - 10));
-    // The rows and what is left out add up.
+    // The rows and the rest add up.
     let shown: f64 = summary.rows.iter().map(own).sum();
     let rest = summary.bytes_left_out;
     assert!(close(shown + rest.estimate, whole));
     assert!(rest.low < rest.estimate && rest.estimate < rest.high);
     let (from, to) = (rest.low / rest.estimate, rest.high / rest.estimate);
-    // Thousands of samples: the interval is that of their sum, not the sum of intervals.
+    // Thousands of samples: the interval is their sum's, not the sum of intervals.
     assert!(0.9 < from && to < 1.1, "{rest:?}");
     let text = summary.render::<Bytes>(200);
     let said = format!(
@@ -325,7 +325,7 @@ proptest! {
         let summary = Summary::of(&profile, By::Function);
         prop_assert_eq!(summary.peak_rss, Some(largest));
         let near = profile.memory.iter().filter(|of| of.rss.is_some_and(|rss| largest - rss <= largest / 100));
-        // What is freed at the time of a reading was alive when it was read. Of one reading, all samples say what was alive.
+        // A block freed at the time of a reading was alive when it was read. Of one reading, all samples say what was alive.
         let times: Vec<Nanos> = near.flat_map(|of| [Nanos(of.time.0 - 1), of.time]).collect();
         let (_, most) = halves::found(&profile, times.iter().copied());
         prop_assume!(most > 0.0 || times.len() == 2);

@@ -1,4 +1,4 @@
-//! Time samples in summaries and trees, and what is said of allocations where little is known.
+//! Time samples in summaries and trees, and sentences on allocations where little is known.
 
 use std::collections::{HashMap, HashSet};
 

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-/// The longest name, in bytes; a longer one is cut. Those of templates may have any length.
+/// The longest name, in bytes; a longer one is cut. Templates' may have any length.
 const MAX_NAME: usize = 512;
 /// The longest name of a linker that is read.
 const MAX_SYMBOL: usize = 16 << 10;

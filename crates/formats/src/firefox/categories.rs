@@ -1,9 +1,8 @@
 //! Categories: the kind of a frame, shown by a colour.
 //!
 //! Kinds of code have the colours of footnote 14 of "Low Overhead Allocation Sampling in a Garbage
-//! Collected Virtual Machine" (interpreted yellow, native blue), and lifetimes those of
-//! its Figure 1 (died young green, survived red); the two lifetimes it does not have get colours of
-//! their own.
+//! Collected Virtual Machine" (interpreted yellow, native blue), and lifetimes of its Figure 1 (died young green,
+//! survived red); the two lifetimes it does not have get colours of their own.
 //!
 //! A function of PyPy is run by the interpreter first, and later as machine code. The page draws a row with two categories
 //! grey, and cannot focus on it: so Python is one category, and interpreted code and machine code of the JIT are its

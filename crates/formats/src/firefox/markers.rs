@@ -88,7 +88,7 @@ const fn work(outcome: CompilationOutcome) -> &'static str {
 }
 
 impl<'a> Markers<'a> {
-    /// Those of a track that has none.
+    /// For a track that has none.
     pub fn none(export: &Export<'a>, track: &Track) -> Self {
         Self {
             profile: export.profile,

@@ -50,7 +50,7 @@ pub use export::FirefoxOptions;
 /// Writes the profile as JSON, with the default [`FirefoxOptions`].
 ///
 /// # Errors
-/// Those of `out`.
+/// If `out` fails.
 pub fn write(profile: &Profile, out: &mut dyn Write, progress: Progress<'_>) -> io::Result<()> {
     write_with(profile, FirefoxOptions::default(), out, progress)
 }
@@ -58,7 +58,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write, progress: Progress<'_>) -> 
 /// Writes the profile as gzip-compressed JSON, which the page opens too, with the default [`FirefoxOptions`].
 ///
 /// # Errors
-/// Those of `out`.
+/// If `out` fails.
 pub fn write_gzip(
     profile: &Profile,
     out: &mut dyn Write,
@@ -70,7 +70,7 @@ pub fn write_gzip(
 /// Writes the profile as gzip-compressed JSON, which the page opens too.
 ///
 /// # Errors
-/// Those of `out`.
+/// If `out` fails.
 pub fn write_gzip_with(
     profile: &Profile,
     options: FirefoxOptions,
@@ -88,7 +88,7 @@ pub fn write_gzip_with(
 /// Writes the profile as JSON. One step of `progress` is one number in a column.
 ///
 /// # Errors
-/// Those of `out`.
+/// If `out` fails.
 pub fn write_with(
     profile: &Profile,
     options: FirefoxOptions,

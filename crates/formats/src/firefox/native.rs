@@ -16,7 +16,7 @@ pub(super) struct Native {
 }
 
 impl Native {
-    /// That of each process.
+    /// Native memory by process.
     pub fn of(profile: &Profile) -> Vec<Self> {
         let mut all = vec![Self::default(); profile.processes.len()];
         let weights = profile.shape_weights();

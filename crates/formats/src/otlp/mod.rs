@@ -3,7 +3,7 @@
 //! The signal is in development: this is `v1development` of version 1.11 of the protocol. A profile has one type of sample there, so a window has
 //! a profile for each of `alloc_objects`, `alloc_space`, `inuse_objects`, `inuse_space`, and `samples` where time was sampled. They share a dictionary, of
 //! which element 0 of each table has no value, and which has nothing that no sample refers to. The type of an object and the labels of a sample
-//! are attributes of it; what is of the whole process belongs to the resource.
+//! are attributes of it; attributes of the whole process belong to the resource.
 
 mod message;
 
@@ -155,7 +155,7 @@ fn resource_of(profile: &Profile, more: &[(String, String)]) -> Vec<KeyValue> {
     attributes
 }
 
-/// The tables of a message, with the numbers of what is in them.
+/// The tables of a message, with the numbers of their entries.
 struct Tables<'a> {
     profile: &'a Profile,
     /// What stands for the outer frames of a stack that is cut.
@@ -252,7 +252,7 @@ impl<'a> Tables<'a> {
         self.place(frame, line)
     }
 
-    /// The location of what is no frame.
+    /// The location of something that is no frame.
     fn named(&mut self, number: u32, name: &str) -> i32 {
         if let Some(&known) = self.locations.get(&number) {
             return known;

@@ -1,6 +1,5 @@
-//! The messages of `profile.proto` (github.com/google/pprof, proto/profile.proto). Field numbers and
-//! types are those of the source. Fields that nthbyte does not write are left out (numeric labels, and the
-//! patterns of frames to drop).
+//! The messages of `profile.proto` (github.com/google/pprof, proto/profile.proto). Field numbers and types are the
+//! source's. Fields that nthbyte does not write are left out (numeric labels, and the patterns of frames to drop).
 
 /// `perftools.profiles.Profile`.
 #[derive(Clone, PartialEq, prost::Message)]

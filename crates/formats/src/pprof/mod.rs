@@ -31,12 +31,13 @@ use message::{Function, Label, Line, Location, Mapping, Sample, ValueType};
 /// The message is written in pieces, a sample at a time: a reader merges them.
 ///
 /// # Errors
-/// Those of `out`.
+/// If `out` fails.
 pub fn write(profile: &Profile, out: &mut dyn Write, progress: Progress<'_>) -> io::Result<()> {
     write_part(profile, None, out, progress)
 }
 
-/// Writes what was allocated in a window, and what is in use at its end. Without the command line, which may have what is nobody's business elsewhere.
+/// Writes what was allocated in a window, and is in use at its end. Without the command line, which may be nobody's business
+/// elsewhere.
 ///
 /// # Errors
 /// As [`write`].

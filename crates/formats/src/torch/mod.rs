@@ -1,7 +1,7 @@
 //! PyTorch's snapshots of device memory (`torch.cuda.memory._snapshot()`), read into a `.nthb` file.
 //!
 //! ```text
-//! segments       what is in use at the end: blocks, with the Python stack of each
+//! segments       the blocks in use at the end, with the Python stack of each
 //! device_traces  for each device, what was allocated and freed until then, with times and stacks, if a history was recorded
 //! host_segments, host_traces   the same of pinned host memory, in newer versions
 //! ```
@@ -47,7 +47,7 @@ pub enum TorchError {
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// The new profile could not be written.
@@ -286,7 +286,7 @@ fn write(lives: Vec<Life>, path: &Path, out: File) -> io::Result<()> {
     Ok(())
 }
 
-/// What is defined in the file already.
+/// The file's definitions so far.
 #[derive(Default)]
 struct Tables {
     threads: HashMap<(Rc<str>, u64), ThreadId>,
@@ -328,11 +328,11 @@ impl Tables {
         Ok(id)
     }
 
-    /// The first frame is the innermost one. Those of C++ are left out, unless there are no others: a thread of PyTorch's own.
+    /// The first frame is the innermost one. C++ frames are left out, unless there are no others: a thread of PyTorch's own.
     fn stack(&mut self, frames: &Value, writer: &mut Writer<File>) -> io::Result<NodeId> {
         let mut stack = NodeId::ROOT;
         let mut frames = frames.items();
-        // Those of C++ have the names of their sources, or none.
+        // C++ frames have the names of their sources, or none.
         let is_python = |file: &str| file.ends_with(".py") || file.starts_with('<');
         let is_of_python = |frame: &Value| {
             frame

@@ -1,7 +1,8 @@
 //! A snapshot as it is in its file, JSON or a pickle, without a meaning yet.
 //!
-//! A pickle is a program, which Python runs. Here only those of its operations are known that make numbers, texts, lists and dictionaries: nothing is looked up
-//! or called. What it says twice by reference is there once, so that a small file makes no large value.
+//! A pickle is a program, which Python runs. Here only its operations are known that make numbers, texts, lists and
+//! dictionaries: nothing is looked up or called. What it says twice by reference is there once, so that a small file makes
+//! no large value.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

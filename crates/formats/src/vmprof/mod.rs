@@ -1,10 +1,9 @@
 //! Converts VMProf's binary profiles to `.nthb` files.
 //!
-//! The layout is that of `vmprof/reader.py` in the package `vmprof` (0.4 to 0.6, file versions 0 to 7)
-//! and of PyPy's `_vmprof`; the allocation samples, object information and statistics of the
-//! collector are those of the fork that "Low Overhead Allocation Sampling in a Garbage Collected
-//! Virtual Machine" describes, as its converter (`vmprof-firefox-converter`, branch
-//! `allocation_sampling_obj_info`) reads them.
+//! The layout is from `vmprof/reader.py` in the package `vmprof` (0.4 to 0.6, file versions 0 to 7) and from PyPy's
+//! `_vmprof`; the allocation samples, object information and statistics of the collector are from the fork that "Low
+//! Overhead Allocation Sampling in a Garbage Collected Virtual Machine" describes, as its converter
+//! (`vmprof-firefox-converter`, branch `allocation_sampling_obj_info`) reads them.
 //!
 //! A file is a header of five words and then records, each a marker byte and its content. Names
 //! of functions may come after the samples that use them. So samples are kept (as nodes of a
@@ -48,7 +47,7 @@ pub enum VmprofError {
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// The new profile could not be written. The message names its path if that helps.
@@ -76,7 +75,7 @@ pub struct Imported {
 ///
 /// # Errors
 /// See [`VmprofError`]. A damaged file is no error if its header can be read:
-/// [`Imported::damage`] says what is lost.
+/// [`Imported::damage`] says what it lost.
 pub fn import(
     path: &Path,
     out_path: &Path,

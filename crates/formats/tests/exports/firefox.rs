@@ -62,7 +62,7 @@ pub fn check_table(table: &Value) {
     }
 }
 
-/// What is on top of each stack, and below it: function indexes.
+/// The top of each stack, and the frame below it: function indexes.
 struct Stacks {
     top: Vec<usize>,
     below: Vec<Option<usize>>,

@@ -53,7 +53,7 @@ fn functions_of_a_package_are_one_resource() {
     let shared = &file["shared"];
     let table = &shared["resourceTable"];
     check_table(table);
-    // A library; the other kinds are those of web pages.
+    // A library; the other kinds are for web pages.
     assert!(numbers(&table["type"]).iter().all(|&kind| kind == 1));
     let of_function = list(&shared["funcTable"]["resource"]);
     let text = |index: usize| shared["stringArray"][index].as_str().unwrap();

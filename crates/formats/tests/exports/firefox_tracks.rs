@@ -229,7 +229,7 @@ fn time_samples_weigh_milliseconds_of_cpu() {
 
 #[test]
 fn no_part_of_a_track_is_said_to_be_lost() {
-    // The page hatches what is before the first row: "the profiling buffer was full".
+    // The page hatches the time before the first row: "the profiling buffer was full".
     for file in [
         export(&profile(5_000, false)),
         changed(|profile| profile.processes[0].start = Nanos(3_000)),

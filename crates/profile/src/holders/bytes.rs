@@ -324,7 +324,7 @@ mod tests {
         fn a_snapshot_is_read_as_it_was_written(of in snapshot(), process: u32) {
             let bytes = of.encode(process);
             prop_assert_eq!(Snapshot::parse(&bytes), Some((process, of)));
-            // What is cut is not read as something else.
+            // A cut snapshot is not read as another one.
             prop_assert_eq!(Snapshot::parse(&bytes[..bytes.len() - 1]), None);
         }
 

@@ -7,7 +7,7 @@ use super::{Kind, Link, SnapshotNode};
 pub struct Chains(Vec<SnapshotNode>);
 
 impl Chains {
-    /// Adds a node after the nodes above it, and returns its number: its own, or that of the chain that it is part of.
+    /// Adds a node after the nodes above it, and returns its number: its own, or its chain's.
     pub fn push(&mut self, node: SnapshotNode) -> u32 {
         if let Some(before) = (node.parent as usize).checked_sub(1)
             && node.parent == node.dominator

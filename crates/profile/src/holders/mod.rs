@@ -1,16 +1,16 @@
-//! Who holds what is alive: snapshots of the references between objects, at some moments.
+//! Who holds live objects: snapshots of the references between objects, at some moments.
 //!
 //! A child process of the program, a copy of its memory at one moment, looks at every object that the garbage collector
 //! knows, and at the references between them. It draws a sample of the blocks that are alive. Of the graph, a [`Snapshot`]
 //! keeps what leads to a sample: as two trees over the same [`SnapshotNode`]s.
 //!
-//! - *dominator*: without it, the object would be unreachable. What a node dominates would be freed with it, so amounts are
-//!   those of the tree of dominators.
-//! - *parent*: the object before it on a shortest path from a root. Paths are what a person reads, so names are those of
-//!   the tree of parents. Where the parent is not the dominator, several objects hold the node, and each would be enough.
+//! - *dominator*: without it, the object would be unreachable. What a node dominates would be freed with it, so amounts
+//!   belong to the tree of dominators.
+//! - *parent*: the object before it on a shortest path from a root. Paths are what a person reads, so names come from the
+//!   tree of parents. Where the parent is not the dominator, several objects hold the node, and each would be enough.
 //!
-//! Sizes are those of blocks. The sum of the samples' weights below a node estimates what it holds. Nothing here is computed:
-//! that is the reports' part.
+//! Sizes are blocks'. The sum of the samples' weights below a node estimates what it holds. Nothing here is computed: that
+//! is the reports' part.
 
 mod bytes;
 mod chains;
@@ -114,7 +114,7 @@ numbered! {
     }
 }
 
-/// What is known of the references at one moment.
+/// The references at one moment, as far as they lead to drawn or sampled blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The moment.
@@ -199,8 +199,8 @@ pub struct Held {
     pub size: u64,
     /// Whether the child drew it. If not, the recording's sample says what it stands for.
     pub is_drawn: bool,
-    /// Whether it is among those whose weights add up to what is alive. Drawn blocks are. Of a block that only the recording
-    /// has sampled, it says that the child could not draw it: it is large, or native memory.
+    /// Whether its weight is part of the sum of live bytes. Drawn blocks are. Of a block that only the recording has
+    /// sampled, it says that the child could not draw it: it is large, or native memory.
     pub counts: bool,
     /// The recording's sample of this block.
     pub recorded: Option<SampleId>,

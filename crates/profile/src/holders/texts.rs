@@ -49,7 +49,7 @@ impl Texts {
         (1..self.len()).map(|number| self.get(number))
     }
 
-    /// Adds a name, which may be there already, and returns its number. What is too long is cut, and control characters
+    /// Adds a name, which may be there already, and returns its number. A long name is cut, and control characters
     /// become spaces: a file may contain anything.
     pub(crate) fn push(&mut self, name: &str) -> u32 {
         let mut end = name.len().min(LONGEST);

@@ -152,7 +152,7 @@ impl Loader {
         Some(())
     }
 
-    /// Reads what is missing until now.
+    /// Reads the counts of missing events until now.
     fn missing(&mut self, bytes: &[u8]) -> Option<()> {
         let missing = Missing::parse(bytes)?;
         let process = self.profile.processes.get_mut(self.process.index())?;
@@ -229,8 +229,8 @@ impl Loader {
         Some(())
     }
 
-    /// Leaves out every second one of what is kept of a process, but not the first and the last one. `None` if there is none
-    /// to leave out; else the bytes that are left of so many. The sessions that need it are of weeks.
+    /// Leaves out every second entry of a process, but not the first and the last one. `None` if there is none to leave out;
+    /// else the bytes that are left of so many. The sessions that need it are of weeks.
     fn thin<T>(&mut self, bytes: usize, of: impl Fn(&mut Process) -> &mut Vec<T>) -> Option<usize> {
         let (mut before, mut after) = (0, 0);
         for process in &mut self.profile.processes[self.first_process..] {

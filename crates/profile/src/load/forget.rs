@@ -6,8 +6,9 @@ use crate::model::Lifetime;
 use crate::samples::Samples;
 
 impl Loader {
-    /// Keeps what is alive, and what began or ended in the last `kept` of the file's time; of memory, compositions and snapshots
-    /// also the last ones before. Definitions stay. So what is kept does not grow with time, if the program does not.
+    /// Keeps samples that are alive, began or ended in the last `kept` of the file's time; of memory, compositions and
+    /// snapshots also the last ones before. Definitions stay. So the loader does not grow with time, if the program does
+    /// not.
     ///
     /// A merged file is left as it is: it does not grow.
     pub(crate) fn forget(&mut self, kept: Nanos) {

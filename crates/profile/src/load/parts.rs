@@ -122,7 +122,7 @@ impl Loader {
             .map(ThreadId)
     }
 
-    /// Reads which samples were carried into the file. Those of the files before that were not have been freed.
+    /// Reads which samples were carried into the file. The other samples of the files before have been freed.
     pub(super) fn carried(&mut self, bytes: &[u8]) -> Option<()> {
         let carried = Carried::parse(bytes)?;
         let (_, segment) = self.parts.of?;

@@ -152,7 +152,7 @@ fn a_family_is_followed_as_one() {
     );
 }
 
-/// What a look reads, and what it keeps, depends on what is new, not on what was there.
+/// What a look reads, and what it keeps, depends on the new events, not on the earlier ones.
 #[test]
 fn a_look_reads_only_what_is_new_and_keeps_what_is_recent() {
     let folder = Folder::new();
@@ -265,7 +265,7 @@ fn a_part_is_read_from_its_checkpoint_on() {
         from = Some(*length as u64);
         known = ending.checkpoint.expect("a whole file");
     }
-    // That of another profile, and a damaged one, are not used.
+    // Another profile's, and a damaged one, are not used.
     CHILD.write(&path);
     let load = || Profile::load(&path).expect("a profile");
     let ending = checkpoint::read(&path, Nanos(u64::MAX), &known).expect("a profile");

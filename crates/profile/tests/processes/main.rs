@@ -400,7 +400,7 @@ fn fates_do_not_depend_on_another_processs_collections() {
     }
 }
 
-/// The tags of a process are labels of its samples, outside of those of its threads, also in a joined file and in one that was
+/// The tags of a process are labels of its samples, outside of its threads', also in a joined file and in one that was
 /// written again.
 #[test]
 fn each_sample_has_the_tags_of_its_process() {
@@ -441,7 +441,7 @@ fn each_sample_has_the_tags_of_its_process() {
     check(&written(&written(&both)), &[10, 11]);
 }
 
-/// The weights of all samples, and of those of one worker.
+/// The weights of all samples, and of one worker's.
 fn weights(profile: &Profile) -> (f64, f64) {
     let of = |pid: Option<u32>| -> f64 {
         let is = |thread: ThreadId| {

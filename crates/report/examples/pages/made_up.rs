@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// Removes what a profile has recorded, and keeps what is known of the session.
+/// Removes a profile's events, and keeps the session's description.
 fn cleared(mut profile: Profile) -> Profile {
     profile.functions.clear();
     profile.frames.clear();
@@ -154,7 +154,7 @@ pub fn service(profile: Profile, site: &Path) -> Profile {
         "<frozen importlib._bootstrap>",
     );
     let all = 8_000;
-    // The memory of the process is read less often than that of the heap, and at other moments.
+    // The memory of the process is read less often than the heap's, and at other moments.
     profile.memory = (0..64)
         .map(|number| Memory {
             time: Nanos(profile.end.0 / 64 * number),

@@ -29,7 +29,7 @@ pub enum Growth {
 /// The unit of an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// That of the measure.
+    /// The measure's.
     Any,
     /// Bytes.
     Bytes,

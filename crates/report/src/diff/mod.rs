@@ -1,8 +1,9 @@
 //! The differences between two profiles, and whether they are significant.
 //!
-//! Each side has one run or several. A run is a profile, of one process or of a family of them. Rows of the old side are matched with those of the new one (`matching`), the sums over the
-//! samples of each are compared ([`crate::statistics::difference`]), and of the rows whose difference passes, at most a
-//! part [`RATE`] is expected to have passed by chance ([`crate::statistics::discovery`]).
+//! Each side has one run or several. A run is a profile, of one process or of a family of them. Rows of the old side are
+//! matched with the new one's (`matching`), the sums over the samples of each are compared
+//! ([`crate::statistics::difference`]), and of the rows whose difference passes, at most a part [`RATE`] is expected to have
+//! passed by chance ([`crate::statistics::discovery`]).
 
 mod counted;
 mod key;

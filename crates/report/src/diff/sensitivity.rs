@@ -14,8 +14,8 @@ const LARGEST: f64 = 100.0;
 /// No shorter period is proposed, in bytes.
 const SHORTEST: f64 = 512.0;
 
-/// The growth of a row from which on it is found in at least half of all such comparisons. What is smaller cannot be
-/// told from chance.
+/// The growth of a row from which on it is found in at least half of all such comparisons. A smaller one cannot be told
+/// from chance.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sensitivity {
     /// The row's old value: half of the sum of all rows is in rows that are at least as large.

@@ -40,7 +40,7 @@ pub struct SideFacts {
     /// All periods, in words.
     #[serde(skip)]
     pub periods_text: String,
-    /// Bytes allocated: mean over the runs. Those of blocks, if `bytes_counted`; else estimated.
+    /// Bytes allocated: mean over the runs. Whole blocks, if `bytes_counted`; else estimated.
     pub bytes_allocated: u64,
     /// Whether the heap counted them all: there is no native memory beside.
     pub bytes_counted: bool,

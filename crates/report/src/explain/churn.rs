@@ -60,7 +60,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     Some(answer)
 }
 
-/// What is said of the first of these: `, more than any other line`. `is_own`: they are of the program's own code.
+/// A sentence about the first of these: `, more than any other line`. `is_own`: they are of the program's own code.
 fn rank(all: &[Ranked], noun: &str, is_own: bool) -> String {
     let of_your_code = if is_own { " of your code" } else { "" };
     match all.len() {
@@ -105,7 +105,7 @@ fn young(facts: &Facts<'_>, answer: &mut Answer) {
     let mut lines =
         places::ranked(lines.map(|(key, sum)| (key, aggregate.estimator.allocations(&sum))));
     let clear = is_clear(&lines);
-    // A single sample of a small object stands for very many objects: what is certain of a line decides.
+    // A single sample of a small object stands for very many objects: the certain part of a line decides.
     lines.sort_by(|one, other| other.figure.low.total_cmp(&one.figure.low));
     let Some(first) = lines.first() else {
         return;

@@ -159,7 +159,7 @@ fn sentence(held: &HeldBy) -> String {
     }
 }
 
-/// The line that holds most of those that may keep what is in the blocks of such a finding.
+/// The line that holds most, of the lines that may keep the objects in such a finding's blocks.
 fn keeper<'a>(report: &'a Report, finding: &Finding) -> Option<&'a LeakPlace> {
     let undecided = report.undecided.iter();
     let undecided = undecided.filter(|one| one.may_keep_blocks_of(finding));

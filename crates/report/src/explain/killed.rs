@@ -1,6 +1,6 @@
 //! A process that was killed, probably for memory: when it was last seen, how near its limit was, and what had grown.
 //!
-//! Such a process says nothing when it ends. What is known is the last reading of a limit (`nthbyte_profile::pressure`), the last
+//! Such a process says nothing when it ends. Known are the last reading of a limit (`nthbyte_profile::pressure`), the last
 //! reading of the resident set, and the samples until then.
 
 use std::collections::HashSet;

@@ -31,7 +31,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let keys = keys.map(|key| (key, by_value(profile, key, &sums, estimator)));
     // What all samples have, such as a tag of the process, distinguishes nothing.
     let keys = keys.filter(|(_, values)| values.len() > 1);
-    // What the program says counts for more than what is there without a word of it. Of equal ones, the first.
+    // The program's own labels count for more than those it gets without a word of its own. Of equal ones, the first.
     let (key, values) = keys
         .rev()
         .filter(|(key, values)| {

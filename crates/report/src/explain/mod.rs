@@ -60,7 +60,7 @@ const NEXT: usize = 2;
 /// And only those with this share of the whole.
 const WORTH_NAMING: f64 = 0.02;
 
-/// What is asked, as the user named it.
+/// The question, as the user named it.
 #[derive(Clone, Debug, Default)]
 pub struct ExplainOptions {
     /// The profiles, and `--all`, `--alone` and `--domain` if they were given: what a command that shows more is followed by.

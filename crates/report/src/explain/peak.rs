@@ -11,7 +11,7 @@ use crate::text;
 
 /// From this share on, a part is all.
 const ALL: f64 = 0.995;
-/// What is alive at the peak comes before who allocates from this many bytes on …
+/// The live memory at the peak comes before who allocates from this many bytes on …
 const LARGE: f64 = (64 << 20) as f64;
 /// … if it is this part of all that was allocated.
 const LARGE_PART: f64 = 0.1;
@@ -28,7 +28,7 @@ fn alive(facts: &Facts<'_>, time: Nanos) -> Option<Answer> {
     let profile = facts.profile;
     let alive = Alive::at(profile, Moment::Found(time));
     let sum = alive.sum();
-    // The peak is at least what is alive at the end, which all samples tell, not half of them.
+    // The peak is at least the live memory at the end, which all samples tell, not half of them.
     let at_end = facts.aggregate.all.alive.estimate;
     let is_end = profile.processes.len() < 2 && at_end >= sum.bytes.estimate;
     let (alive, sum, time, at, which) = if is_end {

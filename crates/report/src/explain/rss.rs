@@ -1,4 +1,4 @@
-//! What the resident set was made of at its peak, and who holds what is free in it at the end.
+//! What the resident set was made of at its peak, and who holds the free memory in it at the end.
 
 use nthbyte_profile::Profile;
 
@@ -20,7 +20,7 @@ const WORTH_HEADING: f64 = (16 << 20) as f64;
 const MOSTLY_FREE: f64 = 0.4;
 /// … and from this many bytes on.
 const LARGE: f64 = (64 << 20) as f64;
-/// What is unknown has a sentence from this part of the resident set on.
+/// The unknown rest has a sentence from this part of the resident set on.
 const MUCH_UNKNOWN: f64 = 0.2;
 /// A composition of at least this part of the largest resident set is the peak's.
 const AT_THE_PEAK: f64 = 0.97;
@@ -42,8 +42,8 @@ impl Resident {
     }
 }
 
-/// The largest resident set, and what it was made of; at the end, who holds what is free. Of several processes nothing is
-/// said: they share memory.
+/// The largest resident set, and what it was made of; at the end, who holds the free memory. Of several processes nothing
+/// is said: they share memory.
 pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let profile = facts.profile;
     let readings = profile.memory.iter();
@@ -64,7 +64,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     Some(answer)
 }
 
-/// Who holds what is free at the end, if that is much.
+/// Who holds the free memory at the end, if that is much.
 fn held(end: &MemoryReport, answer: &mut Answer) {
     let whole = (end.rss as f64).max(1.0);
     let Some(holders) = &end.holders else {

@@ -62,7 +62,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     Some(answer)
 }
 
-/// The part of the time samples that were lost; `None` if it is too small to change what is said.
+/// The part of the time samples that were lost; `None` if it is too small to change the answer.
 fn unseen(profile: &Profile, samples: u64) -> Option<f64> {
     let lost = profile.lost.iter();
     let lost = lost.filter(|(kind, _)| *kind == LostKind::CpuSamples);

@@ -33,7 +33,7 @@ pub(super) fn killed(facts: &Facts<'_>, killed: Option<&Killed>) -> Option<Answe
     Some(answer)
 }
 
-/// What is missing in the profile. `killed` is said already.
+/// The gaps in the profile. `killed` is said already.
 pub(super) fn incomplete(facts: &Facts<'_>, killed: Option<&Killed>) -> Option<Answer> {
     let profile = facts.profile;
     let mut answer = facts.answer(Topic::Incomplete, weight::STATE, &["summary"]);

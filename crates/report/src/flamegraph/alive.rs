@@ -297,8 +297,8 @@ impl Events {
         weight
     }
 
-    /// Gives all samples of one stack, type and lifetime their mean. What is added and what is taken away are the same samples, so
-    /// sums over whole lives stay.
+    /// Gives all samples of one stack, type and lifetime their mean. The added and the removed samples are the same, so sums
+    /// over whole lives stay.
     fn merge_kinds(&mut self) {
         self.kind_weight = KIND_WEIGHT;
         let mut kinds = Vec::new();
@@ -512,7 +512,7 @@ mod tests {
         sums
     }
 
-    /// The same from the page's data: what is alive at the end and the changes, before a part of time.
+    /// The same from the page's data: the live samples at the end and the changes, before a part of time.
     fn by_changes(profile: &Profile, changes: &Changes, table: &Table, before: u32) -> Sums {
         let mut sums = Sums::new();
         let totals = Totals::of_shapes(profile);
@@ -546,7 +546,8 @@ mod tests {
     }
 
     proptest! {
-        /// At the end of each part, what is alive at the end of the session and the changes before it are what was alive.
+        /// At the end of each part, the live samples at the end of the session and the changes before it are what was
+        /// alive.
         #[test]
         fn changes_add_up_to_what_was_alive(
             lives in prop::collection::vec((0_u64..1000, 0_u64..1400, 0_u64..4), 1..120),

@@ -157,7 +157,7 @@ struct DescribedAlive {
 struct Coarse {
     /// Sizes of objects of one stack, type and fate count as their mean.
     means: bool,
-    /// What is small counts as its callers'.
+    /// Small calls count as their callers'.
     carried: bool,
 }
 
@@ -561,7 +561,7 @@ impl<'a> Used<'a> {
         }
     }
 
-    /// Records. `classes`: by class of the records, that of the table.
+    /// Records. `classes`: by class of the records, the class of the table.
     fn records(
         &self,
         records: &Records,
@@ -608,7 +608,7 @@ impl<'a> Used<'a> {
     }
 }
 
-/// By class of the records, that of the table.
+/// By class of the records, the class of the table.
 fn classes(records: &Records, table: &mut Table) -> Vec<u32> {
     let classes = records.classes.totals.iter();
     classes.map(|sum| table.class(sum)).collect()

@@ -1,6 +1,6 @@
 //! The allocation samples of a profile in the order of their records, without a key for all that a record has.
 //!
-//! The samples of one stack and type are a group, so these two are stored once. What is left of a sample is a number of four
+//! The samples of one stack and type are a group, so these two are stored once. The rest of a sample is a number of four
 //! bytes, or eight if there are very many shapes: lifetime, class and part of time.
 
 use nthbyte_profile::Profile;

@@ -48,7 +48,7 @@ pub struct Page<'a> {
     pub peak: Option<Nanos>,
     /// A moment that was asked for: what was alive then is exact, not only the nearest end of a part of time.
     pub asked: Option<Nanos>,
-    /// What is shown first: `peak`, `time` for the moment that was asked for, or `end`; `None` for all that was allocated.
+    /// The first view: `peak`, `time` for the moment that was asked for, or `end`; `None` for all that was allocated.
     pub opens: Option<&'static str>,
     /// What the resident set was made of at some moments: [`MemoryReport::over_time`] of the profile before samples were removed from it.
     pub memory: &'a [MemoryReport],

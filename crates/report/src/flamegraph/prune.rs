@@ -2,9 +2,9 @@
 //!
 //! A pruned call, with all that it calls, becomes a part of its caller's box of [`SMALL`]. The sums of all other boxes stay
 //! complete. A call's score is its largest share in any view: of all objects, of those that died young, survived, or
-//! are alive at the end, by bytes and by allocations; of what was allocated in any of [`PARTS`] parts of the session,
-//! and of what of it is alive at the end; of what is alive at the peak; and of time. A caller's score is no less than the score of what it calls, so the calls
-//! with the highest scores are a tree.
+//! are alive at the end, by bytes and by allocations; of what was allocated in any of [`PARTS`] parts of the session, and of
+//! its part alive at the end; of the live memory at the peak; and of time. A caller's score is no less than the score of
+//! what it calls, so the calls with the highest scores are a tree.
 
 use std::borrow::Cow;
 

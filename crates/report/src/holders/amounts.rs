@@ -1,8 +1,8 @@
 //! What each node holds, by the tree of dominators.
 //!
 //! Each sample that counts adds to the node that holds it; what a node dominates is the sum over all samples below it. Drawn
-//! blocks have the weight of the snapshot's period. Large blocks and native memory, which it could not draw, have that of
-//! the recording's samples.
+//! blocks have the weight of the snapshot's period. Large blocks and native memory, which it could not draw, have the
+//! recording's.
 
 use std::collections::BTreeMap;
 

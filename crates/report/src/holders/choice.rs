@@ -28,7 +28,7 @@ pub enum HoldersError {
     NoSamples(&'static str),
 }
 
-/// A snapshot within this part of the run is that of a moment.
+/// A snapshot within this part of the run from a moment is the moment's.
 const NEAR: f64 = 0.02;
 
 /// What was alive, as a snapshot has it.

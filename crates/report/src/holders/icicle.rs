@@ -33,7 +33,7 @@ const NONE: u32 = u32::MAX;
 /// The box of all native memory without a holder.
 const NATIVE: &str = "native memory without a holder";
 
-/// The tree of a snapshot. The field names are those of the page's data.
+/// The tree of a snapshot. The field names are the page's.
 #[derive(Debug, Serialize)]
 pub struct Icicle {
     /// Seconds since the start of the recording.
@@ -198,7 +198,7 @@ impl<'a> Tiles<'a> {
     fn of_native(&self, held: &Held) -> Option<u32> {
         let name = native_type(self.names.profile, held)?;
         let boxes = self.boxes.get(self.native + 1..)?;
-        // The last row has what is too small for one of its own.
+        // The last row has all that are too small for one of their own.
         let last = boxes.len().checked_sub(1)?;
         let at = boxes.iter().position(|one| one.reference == name);
         Some((self.native + 1 + at.unwrap_or(last)) as u32)

@@ -1,7 +1,8 @@
 //! Who holds what was allocated under a label.
 //!
-//! Only the recording's samples have labels: so amounts are those of its samples that the snapshot knows, and not of the blocks that it drew. Of
-//! sampled blocks of the heap that it did not draw, a snapshot has a few thousand at most, by chance; the weights of those that it has allow for it.
+//! Only the recording's samples have labels: so amounts are of its samples that the snapshot knows, and not of the blocks
+//! that it drew. Of sampled blocks of the heap that it did not draw, a snapshot has a few thousand at most, by chance; the
+//! weights of those that it has allow for it.
 
 use nthbyte_profile::event::{LabelSetId, SampleId};
 use nthbyte_profile::holders::{Held, Snapshot};
@@ -110,7 +111,7 @@ impl<'a> Labelled<'a> {
         )
     }
 
-    /// A row for each value of a label. `part`: what is asked for, with its amounts.
+    /// A row for each value of a label. `part`: the selected part, with its amounts.
     pub fn by_value(&self, key: &str, part: &Snapshot, amounts: &Amounts) -> ByLabel {
         let found = self.profile.label_values(key);
         let none = found.values.len();

@@ -1,4 +1,4 @@
-//! Who holds what is alive: the amounts of a snapshot ([`nthbyte_profile::holders`]), with intervals and names.
+//! Who holds live objects: the amounts of a snapshot ([`nthbyte_profile::holders`]), with intervals and names.
 //!
 //! ```text
 //! choice   which snapshot a report is about
@@ -44,7 +44,7 @@ const MOST_ROWS: usize = 20;
 /// Below this part of all that is alive, nothing has a row.
 const SMALLEST: f64 = 0.02;
 
-/// Who holds what. The field names are those of the JSON.
+/// Who holds what. The field names are the JSON's.
 #[derive(Clone, Debug, Serialize)]
 pub struct Holders {
     version: u32,
@@ -83,7 +83,7 @@ pub struct Holders {
     /// The labels that all of it is limited to, as they were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// What is not known, in sentences.
+    /// What the report lacks, in sentences.
     pub notes: Vec<String>,
 }
 
@@ -112,7 +112,7 @@ pub struct OfLabel {
 /// What holders are asked for.
 #[derive(Clone, Debug, Default)]
 pub struct HoldersAsked<'a> {
-    /// A moment; without one, that of the last snapshot.
+    /// A moment; without one, the last snapshot's.
     pub at: Option<At>,
     /// Only what was allocated under these labels.
     pub labels: &'a [LabelQuery],
@@ -139,7 +139,7 @@ pub struct HolderRow {
     pub allocated_by: Option<(String, u64)>,
 }
 
-/// What is alive of a type.
+/// The live objects of a type.
 #[derive(Clone, Debug, Serialize)]
 pub struct OfType {
     /// The type.

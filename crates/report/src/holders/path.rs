@@ -118,7 +118,7 @@ impl Names<'_> {
         }
     }
 
-    /// The name of a node. That of a thread is the one that the recording knows.
+    /// The name of a node. For a thread, the one that the recording knows.
     pub fn name(&self, node: &SnapshotNode) -> String {
         let name = self.snapshot.texts.get(node.name);
         if node.kind == Kind::Thread {

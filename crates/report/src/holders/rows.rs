@@ -267,7 +267,7 @@ fn allocated_by(profile: &Profile, recorded: &[SampleId]) -> Option<(String, u64
     Some((text::clean(&place), count))
 }
 
-/// What is alive by type, and which row holds most of it.
+/// The live objects by type, and which row holds most of each.
 pub fn types(snapshot: &Snapshot, amounts: &Amounts, rows: &[OfNode]) -> Vec<OfType> {
     let places = nearest(snapshot, rows.iter().map(|row| row.node));
     let mut types: HashMap<u32, (Moments, HashMap<usize, f64, RandomState>), RandomState> =

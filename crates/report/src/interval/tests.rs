@@ -96,7 +96,7 @@ fn held(expected: &[f64], ratio: f64) -> Held {
                 .iter()
                 .enumerate()
                 .map(move |(number, q)| (p * q, row.with(number as f64, weight)));
-            // What is left out changes the sums by less than 1e-4.
+            // The others change the sums by less than 1e-4.
             more.filter(|(p, _)| *p > 1e-7).collect::<Vec<_>>()
         };
         drawn = drawn.into_iter().flat_map(with).collect();
@@ -119,8 +119,8 @@ fn held(expected: &[f64], ratio: f64) -> Held {
 /// Rates of which each row has one for each period: none, some that mostly have no sample, and many.
 const RATES: [f64; 6] = [0.0, 0.05, 0.3, 1.0, 3.0, 20.0];
 
-/// Over the rates, limits hold in 94 of 100 cases for each history of the period, and nowhere in fewer than 91: so far those of a
-/// constant period dip too, where one count more or less is a large step.
+/// Over the rates, limits hold in 94 of 100 cases for each history of the period, and nowhere in fewer than 91: so far the
+/// limits of a constant period dip too, where one count more or less is a large step.
 #[test]
 fn limits_hold_for_each_history_of_the_period() {
     let two = |ratio: f64| {

@@ -243,7 +243,7 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// The container among these objects that makes up at least half of what is held.
+    /// The container among these objects that makes up at least half of the held bytes.
     pub(super) fn container(&self, numbers: &[u32], held: f64) -> Option<&Chain> {
         if self.containers.is_empty() {
             return None;

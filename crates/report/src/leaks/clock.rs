@@ -62,7 +62,7 @@ struct Pause {
 }
 
 impl Pause {
-    /// What is to be subtracted from a moment in the pause, or after it and before the next one.
+    /// The time to subtract from a moment in the pause, or after it and before the next one.
     fn off_at(&self, at: u64) -> u64 {
         let passed = u128::from(at.min(self.to) - self.from);
         self.off_before + (u128::from(self.off) * passed / u128::from(self.to - self.from)) as u64

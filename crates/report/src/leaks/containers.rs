@@ -80,7 +80,7 @@ pub(crate) struct Course {
     pub(crate) from: f64,
     /// See `from`.
     pub(crate) to: f64,
-    /// The least and the most that its content may have grown by, and what is between.
+    /// The least, the middle and the most that its content may have grown by.
     pub(crate) grown: [f64; 3],
 }
 
@@ -202,8 +202,8 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// Pieces have the stack and the type of their block. They are freed with it, at one time; of what is alive at the end, those
-    /// that are younger than the largest one, and not larger together, are taken as its pieces.
+    /// Pieces have the stack and the type of their block. They are freed with it, at one time; of the objects alive at the
+    /// end, those that are younger than the largest one, and not larger together, are taken as its pieces.
     fn of(profile: &Profile, closing: Nanos) -> Self {
         let samples = &profile.samples;
         let is_native = samples.shapes().iter().map(|shape| {

@@ -95,7 +95,7 @@ pub struct Finding {
     pub taken_over: Vec<LeakShare>,
     /// The container that grows, if it is one.
     pub container: Option<Container>,
-    /// Who holds what is kept, where a snapshot says it.
+    /// Who holds the kept objects, where a snapshot says it.
     pub held_by: Option<HeldBy>,
     #[serde(skip)]
     pub(crate) lives: Vec<u32>,

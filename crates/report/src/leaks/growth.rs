@@ -180,9 +180,8 @@ impl Growth {
         1.0 - heights.sum::<f64>() / (CELLS as f64 * net)
     }
 
-    /// How many standard deviations the mean position is below that of steady growth: Laplace's
-    /// test for a trend of a Poisson process (Cox and Lewis, "The Statistical Analysis of Series of
-    /// Events", 1966, section 3.3).
+    /// How many standard deviations the mean position is below steady growth's: Laplace's test for a trend of a Poisson
+    /// process (Cox and Lewis, "The Statistical Analysis of Series of Events", 1966, section 3.3).
     pub(crate) fn slowing(&self) -> f64 {
         (0.5 - self.mean_position()) * (12.0 * self.effective.max(1.0)).sqrt()
     }

@@ -5,7 +5,7 @@ use nthbyte_profile::model::{ProcessId, Sample, Samples};
 use nthbyte_profile::{Activity, Profile};
 
 /// The profile of each process, in the order of their starts. Times are since the start of that process. The stack tree and
-/// the other tables are those of all processes. Lost events that are of no known process may have been those of any.
+/// the other tables are of all processes. Lost events of no known process may have been any process's.
 pub(super) fn of(profile: &Profile) -> Vec<Profile> {
     let mut samples = vec![Samples::default(); profile.processes.len()];
     // Snapshots refer to samples. A number in the samples of the process.

@@ -367,7 +367,7 @@ fn merged(holders: Vec<&Retainer>) -> Vec<Retainer> {
     merged
 }
 
-/// Why what is held is no leak.
+/// Why the held bytes are no leak.
 fn why(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::StartUp => "allocated at start-up",

@@ -39,7 +39,7 @@ const SOME: f64 = 0.2;
 /// Where a growth is not shown to be more than chance, it is likely enough from this probability on to have taken over another one.
 const LIKELY: f64 = 0.1;
 
-/// All of what is kept, but for a rare sample of something else.
+/// All kept bytes, but for a rare sample of something else.
 const ALL: f64 = 0.95;
 
 /// A line takes over no more than so many times its own growth: of its objects, some parts are always allocated. A container has
@@ -69,8 +69,8 @@ pub(super) fn is_reused(kind: &str) -> bool {
     FREE_LISTS.contains(&kind)
 }
 
-/// Takes what is a stock, or another line's objects, out of the findings and of what is undecided. What a finding has taken over
-/// is noted there.
+/// Takes stocks and other lines' objects out of the findings and of the undecided ones. What a finding has taken over is
+/// noted there.
 pub(super) fn separate(findings: &mut Vec<Finding>, undecided: &mut Vec<Finding>) -> Vec<Finding> {
     let mut out = Vec::new();
     let (reused, kept): (Vec<Finding>, Vec<Finding>) = std::mem::take(findings)
@@ -195,7 +195,7 @@ impl Finding {
         self.drops() && self.taken_over.is_empty()
     }
 
-    /// Whether this line may be the one that keeps what is now in another line's blocks: its own objects stay, other than that
+    /// Whether this line may keep the objects that are now in another line's blocks: its own objects stay, other than that
     /// line's.
     pub(crate) fn may_keep_blocks_of(&self, other: &Self) -> bool {
         !self.drops()
@@ -215,7 +215,7 @@ impl Finding {
             .then(reused(self).total_cmp(&reused(than)))
     }
 
-    /// The growth of these types, and of what is part of them.
+    /// The growth of these types, and of their parts.
     fn grown_of(&self, is_of: impl Fn(&str) -> bool) -> f64 {
         let types = self.types.iter().filter(|one| is_of(part_of(&one.what)));
         self.grown.estimate * types.map(|one| one.share).sum::<f64>()

@@ -265,7 +265,7 @@ impl Frames {
     }
 }
 
-/// What is known of the samples of one [`nthbyte_profile::model::Site`].
+/// The samples of one [`nthbyte_profile::model::Site`].
 #[derive(Clone, Copy)]
 struct Seen {
     /// Its sites, one of each level: an index into [`Making::numbers`]; [`UNSEEN`] without a sample.
@@ -276,7 +276,7 @@ struct Seen {
 
 const UNSEEN: u32 = u32::MAX;
 
-/// What is needed only while sites are made.
+/// Tables that are needed only while sites are made.
 #[derive(Default)]
 struct Making {
     /// By stack and type: an index into `numbers`.

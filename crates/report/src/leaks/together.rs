@@ -23,7 +23,7 @@ pub struct Together {
     pub per_minute: Option<Estimate>,
 }
 
-/// The findings of all processes. Those of one function are one.
+/// The findings of all processes. A function's are one.
 pub(super) fn of(reports: &[Report]) -> Vec<Together> {
     let mut found: Vec<(u32, &Finding)> = reports
         .iter()

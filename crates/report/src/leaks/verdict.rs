@@ -93,9 +93,9 @@ pub enum Verdict {
 pub(crate) struct Evidence {
     pub(crate) work: Growth,
     pub(crate) time: Growth,
-    /// The growth of a container that makes up most of what is held, if that goes on until the end.
+    /// The growth of a container that makes up most of the held bytes, if that goes on until the end.
     pub(crate) container: Option<Course>,
-    /// The positions, by work, at which the first and the last tenth of what is held were born.
+    /// The positions, by work, at which the first and the last tenth of the held bytes were born.
     pub(crate) born: (f64, f64),
     /// Whether the objects belong to modules that were imported.
     pub(crate) import: bool,

@@ -3,8 +3,8 @@
 //! The kernel's counts of mappings divide it exactly. Within the arenas of the agent's heap, the heap's own counts do. Within
 //! the C library's heaps and the anonymous mappings, its counts do, if they were recorded: then only the part of the
 //! interpreter's large blocks is an estimate, and native blocks are what remains of the blocks in use. Otherwise both are
-//! estimates. What is allocated but was never written to, or is swapped out, is in no resident set; where counts of
-//! allocated memory are larger than the mappings that hold it, a row below zero says by how much.
+//! estimates. Memory that was never written to, or is swapped out, is in no resident set; where counts of allocated memory
+//! are larger than the mappings that hold it, a row below zero says by how much.
 //!
 //! What the C library had in use when the session began is taken to be in use still, as long as the samples agree. Where they
 //! find more live blocks than there is room for beside it ([`Before`]), some of it was freed.
@@ -135,7 +135,7 @@ fn heap(composition: &Composition, live: &Live, rows: &mut Rows) {
         return;
     }
     let mut left = arenas;
-    // A survey may be of another microsecond than the kernel's list: no part is larger than what is there.
+    // A survey may be of another microsecond than the kernel's list: no part is larger than the mapping.
     let mut take = |bytes: f64| {
         let taken = bytes.min(left);
         left -= taken;

@@ -1,8 +1,9 @@
 //! Who holds the free blocks of used pages.
 //!
 //! A page with one live block cannot be used for other sizes, nor be given back. Each live block holds its part of the free
-//! blocks of its neighbourhood: those of its size in its arena, divided by the live blocks there. The sampled blocks stand
-//! for the others, as always; a sampled block itself lies elsewhere, so the arena in which it would lie is recorded with it.
+//! blocks of its neighbourhood: the free blocks of its size in its arena, divided by the live blocks there. The sampled
+//! blocks stand for the others, as always; a sampled block itself lies elsewhere, so the arena in which it would lie is
+//! recorded with it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -237,7 +238,7 @@ fn ranked(
 }
 
 /// The part of a known number of free bytes that is one line's, as its part of the estimate of all lines. Its variance is
-/// that of a ratio of sums, to first order.
+/// a ratio of sums', to first order.
 fn share(line: &Moments, all: &Moments, free: f64) -> Moments {
     if all.estimate <= 0.0 {
         return Moments::default();

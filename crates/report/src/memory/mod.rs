@@ -38,7 +38,7 @@ const HOLDERS: usize = 10;
 /// The whole of a profile.
 const ALWAYS: Range<Nanos> = Nanos(0)..Nanos(u64::MAX);
 
-/// What the resident set was made of. The field names are those of the JSON.
+/// What the resident set was made of. The field names are the JSON's.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemoryReport {
     version: u32,
@@ -60,7 +60,7 @@ pub struct MemoryReport {
     /// Who holds the free blocks of used pages; missing if that was not recorded, or on PyPy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holders: Option<FreeMemoryHolders>,
-    /// What is not known, in sentences.
+    /// What the report lacks, in sentences.
     pub notes: Vec<String>,
     /// Whether it was read at another moment than was asked for, by so much that a note says it.
     #[serde(skip)]

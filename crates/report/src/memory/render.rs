@@ -164,7 +164,7 @@ fn line(out: &mut String, name: &str, bytes: f64, whole: f64, interval: &str) {
     out.push('\n');
 }
 
-/// A share of the resident set, in less than [`PERCENT`] columns: addresses may be many times what is in memory.
+/// A share of the resident set, in less than [`PERCENT`] columns: addresses may be many times the resident set.
 fn percent(share: f64) -> String {
     const LARGEST: f64 = 99_999.0;
     if share > LARGEST {

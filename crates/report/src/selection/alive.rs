@@ -273,7 +273,7 @@ pub(super) fn most_alive(
 
 /// The times at which objects of the first half of the samples were allocated or freed, in order, each with the estimate of
 /// the bytes that were alive from then on, less its standard deviation. Where all samples have one weight, the order of the
-/// moments is that of their estimates. Where weights differ, it is not the moment of one heavy sample that counts as the peak, but
+/// moments is their estimates'. Where weights differ, it is not the moment of one heavy sample that counts as the peak, but
 /// one for which many samples speak: whoever chooses the largest of many uncertain figures chooses an uncertain one.
 struct Steps<'a> {
     profile: &'a Profile,

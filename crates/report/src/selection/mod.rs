@@ -2,9 +2,8 @@
 //! was alive at a moment.
 //!
 //! A [`Selection`] removes the other samples from the profile. So every report and every export
-//! takes it, and the figures and intervals of what is left are computed as always. The moment
-//! ([`At`]) is resolved on the whole profile first: the peak is the program's, not the peak of the
-//! selected part of it.
+//! takes it, and the figures and intervals of the rest are computed as always. The moment ([`At`]) is resolved on the
+//! whole profile first: the peak is the program's, not the peak of the selected part of it.
 
 mod alive;
 mod ends;
@@ -516,7 +515,7 @@ impl Selected {
     }
 }
 
-/// Keeps the readings of a time range. A peak from before it is not one of the range: the kernel's is that of the whole time
+/// Keeps the readings of a time range. A peak from before it is not one of the range: the kernel's is of the whole time
 /// until the reading.
 fn keep_readings(memory: &mut Vec<Memory>, since: Nanos, in_time: impl Fn(Nanos) -> bool) {
     let before = memory.iter().filter(|of| of.time < since);

@@ -17,8 +17,7 @@ fn frozen(file: &str) -> Option<&str> {
     file.strip_prefix("<frozen ")?.strip_suffix('>')
 }
 
-/// Whether the parts of `place` are the last parts of the file's path, or of that of a folder that it
-/// is in.
+/// Whether the parts of `place` are the last parts of the file's path, or of the path of a folder that it is in.
 fn is_path(file: &str, place: &str) -> bool {
     if file == place {
         return true;
@@ -64,8 +63,8 @@ pub(crate) fn module_path(file: &str) -> &str {
     }
 }
 
-/// Whether a path of folders is that of the module, or of one in its package. The name of a path that
-/// is not in a library may begin at any folder.
+/// Whether a path of folders is the module's, or of one in its package. The name of a path that is not in a library may
+/// begin at any folder.
 fn is_module(path: &str, module: &str) -> bool {
     let parts: Vec<&str> = module.split('.').collect();
     if parts

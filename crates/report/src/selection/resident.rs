@@ -33,7 +33,7 @@ impl Reading {
         Self::between(time, time, rss)
     }
 
-    /// A reading of a size that the set had at an unknown time from `since` on. What is freed at its very `time` was
+    /// A reading of a size that the set had at an unknown time from `since` on. A block freed at its very `time` was
     /// alive when it was read: a process's last reading has the time of its end, to which its objects live.
     fn between(since: Nanos, time: Nanos, rss: u64) -> Self {
         let before = Nanos(time.0.saturating_sub(1));

@@ -1,8 +1,8 @@
 //! How much a process has allocated until a time, by the samples.
 //!
 //! A sample stands for the allocations since the one before it, and they are taken to be spread
-//! evenly over that time. So this clock knows what is allocated between two times to about a
-//! period. If every allocation was recorded, it is exact.
+//! evenly over that time. So this clock knows the allocated bytes between two times to about a period. If every
+//! allocation was recorded, it is exact.
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::{Nanos, ThreadId};

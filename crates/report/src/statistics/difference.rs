@@ -1,10 +1,10 @@
 //! What a difference of two estimates is worth.
 //!
-//! Each side is a sum over samples ([`Moments`]), or the mean of such sums over several runs. What a
-//! side leaves unknown is that of a Poisson count, beside bytes that are certain (see [`crate::interval`]). What a side may
-//! have missed are samples of the heaviest weight that they could have had: the weight of the longest period, or if that is more the
-//! one that the samples of both sides have together, in proportion to their periods: a kind of object that one side saw may have
-//! gone unseen on the other.
+//! Each side is a sum over samples ([`Moments`]), or the mean of such sums over several runs. A side is as uncertain as a
+//! Poisson count, beside bytes that are certain (see [`crate::interval`]). What a side may have missed are samples of the
+//! heaviest weight that they could have had: the weight of the longest period, or if that is more the one that the samples
+//! of both sides have together, in proportion to their periods: a kind of object that one side saw may have gone unseen on
+//! the other.
 //!
 //! A count of which `k` were seen has a mean that is distributed, as far as the count tells, between
 //! Gamma(k) and Gamma(k + 1): these give Garwood's exact limits ("Fiducial limits for the Poisson distribution",
@@ -23,8 +23,7 @@
 //! - *The interval of a side* is the interval of its figure in any other report.
 //!
 //! With several runs on a side, their [`Spread`] is added to the variance, and the factor by which
-//! the deviation grows widens the interval; the probability is the larger of that of the counts and that
-//! of Student's t.
+//! the deviation grows widens the interval; the probability is the larger of the counts' and Student's t's.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::function::erf::erfc;
@@ -279,7 +278,7 @@ impl Widening {
         }
     }
 
-    /// That of a difference as large if there is none; 0 if there is one run only.
+    /// The probability of a difference as large if there is none; 0 if there is one run only.
     fn probability(&self, distance: f64) -> f64 {
         match self.degrees {
             Some(degrees) if self.total > 0.0 => student_tail(degrees, distance.abs() / self.total),

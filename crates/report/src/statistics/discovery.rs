@@ -3,9 +3,9 @@
 //! Thousands of rows are looked at, so some would look special by chance. The false discovery rate
 //! is controlled by the procedure of Benjamini and Hochberg (JRSS B 57, 1995): of the rows that pass,
 //! at most a given part is expected to have passed by chance. Rows share samples with those that they are part of,
-//! and with no others; a row with more of what is looked for makes the one around it likelier to have more. This is
-//! the positive dependence under which the procedure holds unchanged (Benjamini and Yekutieli, Annals of
-//! Statistics 29, 2001, theorem 1.2).
+//! and with no others; a row with more of the sought difference makes the one around it likelier to have more. This is
+//! the positive dependence under which the procedure holds unchanged (Benjamini and Yekutieli, Annals of Statistics 29,
+//! 2001, theorem 1.2).
 //!
 //! Most rows have so few samples that they could not pass whatever these say. Such tests need
 //! not be counted (Tarone, Biometrics 46, 1990; for the false discovery rate: Gilbert, Applied

@@ -5,11 +5,11 @@
 //! row, which is so little that nothing could ever be significant among hundreds of rows. But there *are* hundreds of rows. So the
 //! rows are taken together by Smyth's empirical Bayes method ("Linear models and empirical Bayes methods for assessing differential
 //! expression in microarray experiments", Statistical Applications in Genetics and Molecular Biology 3, 2004): the
-//! variances of rows scatter around what is typical, and how much they scatter says what a typical one
-//! is worth, in degrees of freedom. What is typical of a row is its variance of sampling and, between runs, a variance in proportion to the
-//! square of its size: the same relative deviation for all.
+//! variances of rows scatter around a typical one, and how much they scatter says what a typical one is worth, in degrees of
+//! freedom. Typical of a row is its variance of sampling and, between runs, a variance in proportion to the square of its
+//! size: the same relative deviation for all.
 //!
-//! The variance of a row is never taken to be less than that of sampling.
+//! The variance of a row is never taken to be less than sampling's.
 
 use statrs::function::gamma::digamma;
 
@@ -27,13 +27,13 @@ pub struct Scatter {
 /// How much the runs of a side differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The variance between runs, of one run, beside that of sampling.
+    /// The variance between runs, of one run, beside sampling's.
     pub between: f64,
     /// The degrees of freedom with which the whole variance is known.
     pub degrees: f64,
 }
 
-/// What is typical of all rows.
+/// The typical variance of all rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prior {
     /// Variance between runs, for a row of size 1.

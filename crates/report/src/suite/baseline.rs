@@ -2,7 +2,7 @@
 //!
 //! Both figures of each test are compared as `nthbyte diff` compares rows ([`crate::statistics`]): of the tests that are said to
 //! have grown, at most one in twenty is expected to have grown by chance. A growth of less than [`TOLERANCE`] and
-//! [`SMALLEST`] is none that anybody wants to hear of: what is tested is whether there is more than that.
+//! [`SMALLEST`] is none that anybody wants to hear of: the test is for more than that.
 
 use std::collections::HashMap;
 

@@ -107,10 +107,10 @@ struct Step {
 }
 
 impl Exact {
-    /// Those of a profile. `again` reads the same file.
+    /// The exact figures of a profile. `again` reads the same file.
     ///
     /// # Errors
-    /// Those of `again`.
+    /// If `again` fails.
     pub fn of(
         profile: &Profile,
         again: Reader<impl Read>,

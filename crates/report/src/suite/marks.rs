@@ -73,7 +73,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Those of a recording. An owner that is not among so many `owners` is none.
+    /// A recording's turns. An owner that is not among so many `owners` is none.
     pub(super) fn of(recording: &RecordedProfile, owners: usize) -> Self {
         let turns = recording.switches.iter().map(|&(time, owner)| {
             let owner = usize::try_from(owner).ok().filter(|&at| at < owners);

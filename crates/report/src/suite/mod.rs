@@ -197,7 +197,7 @@ impl Builder {
         }
     }
 
-    /// Says who holds what is left, of those that leave most.
+    /// Says who holds the rest, for those that leave most.
     fn hold(
         &mut self,
         profile: &Profile,
@@ -219,7 +219,7 @@ impl Builder {
         }
     }
 
-    /// Adds what is known of a test that was recorded by itself, in no profile that is added.
+    /// Adds a test that was recorded by itself, in no profile that is added.
     pub fn add_measured(&mut self, measured: &Measured) {
         let Some(sums) = self.sums.get_mut(measured.owner as usize) else {
             return;
@@ -287,13 +287,13 @@ impl Sums {
     }
 
     fn row(mut self, owner: Owner) -> TestRow {
-        // Of what its fixtures allocated before, no sample was taken: next to what is known of the test, that is nothing.
+        // Of what its fixtures allocated before, no sample was taken: next to the figures of the test, that is nothing.
         self.is_sampled &= !(self.is_measured && self.all.samples == 0);
         let left = self
             .left_is_known
             .unwrap_or(false)
             .then(|| self.estimate(&self.left));
-        // What is left was alive at one time. Half of the samples may have missed that.
+        // The rest was alive at one time. Half of the samples may have missed that.
         let peak = match (self.peak.map(|(peak, _)| peak), left) {
             (Some(peak), Some(left)) if left.estimate > peak.estimate => Some(left),
             (peak, _) => peak,
@@ -337,8 +337,7 @@ impl Sums {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Step {
     time: Nanos,
-    /// What was allocated before is freed first; then objects are allocated; then those of them are freed that lived no
-    /// longer.
+    /// What was allocated before is freed first; then objects are allocated; then those that lived no longer are freed.
     rank: u8,
     id: SampleId,
     is_free: bool,

@@ -1,4 +1,4 @@
-//! What is left of the parts of a recording whose samples were dropped (`nthbyte run --keep`): sums by function and type.
+//! The rest of a recording's parts whose samples were dropped (`nthbyte run --keep`): sums by function and type.
 
 use std::collections::HashMap;
 use std::hash::Hash;

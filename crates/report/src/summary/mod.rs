@@ -146,7 +146,7 @@ pub struct Summary {
     pub bytes_counted: bool,
     /// Bytes of the blocks that the interpreter's heap handed out, as it counted them.
     pub bytes_in_blocks: Option<u64>,
-    /// The selected part of the profile, and the moment of what is alive.
+    /// The selected part of the profile, and the moment of live memory.
     pub selection: Selected,
     /// Bytes of all samples, in total and by lifetime.
     pub all: Everything,
@@ -269,7 +269,7 @@ pub struct Collections {
 pub struct DamageNote {
     /// Byte offset in the file.
     pub offset: u64,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
 }
 

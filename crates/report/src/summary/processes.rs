@@ -74,7 +74,7 @@ pub(super) fn of(profile: &Profile, aggregate: &Aggregate) -> Vec<ProcessSummary
     numbered
         .map(|(number, totals)| {
             let process = &profile.processes[number.index()];
-            // What is known of a profile that is not of several belongs to its process.
+            // The figures of a profile of one process are that process's.
             let (duration, complete, counted) = if profile.processes.len() > 1 {
                 (process.duration(), process.complete, process.allocated)
             } else {

@@ -12,7 +12,7 @@ use crate::quantity::{Bytes, Quantity};
 use crate::text::{self, Cut, NARROWEST};
 use crate::time::Time;
 
-/// What is said below a report that shows intervals.
+/// The note below a report that shows intervals.
 const INTERVALS: &str = "Intervals are 95 %.";
 
 /// How a summary shows a quantity.
@@ -23,14 +23,14 @@ pub trait Summarized: Quantity {
     /// The rows.
     fn rows(summary: &Summary) -> &[SummaryRow<Self::Figures>];
 
-    /// What is said above the table, after what was run.
+    /// The lines above the table, after what was run.
     fn head(summary: &Summary) -> Vec<String>;
 
     /// The columns of the table, with both ends of intervals if it is `wide`. Those that are not always shown have a
     /// rank; see [`Column`].
     fn columns(summary: &Summary, wide: bool) -> Vec<Column>;
 
-    /// What is said below a table with so many rows.
+    /// The lines below a table with so many rows.
     fn closing(summary: &Summary, rows: usize) -> Vec<String>;
 }
 
@@ -141,7 +141,7 @@ impl Summary {
         format!("… and {} more {noun}", text::grouped(left_out as u64))
     }
 
-    /// What is said below a table of bytes with so many rows.
+    /// The lines below a table of bytes with so many rows.
     fn closing(&self, rows: usize) -> Vec<String> {
         let mut lines = Vec::new();
         let [one, _] = self.by.nouns();

@@ -149,7 +149,7 @@ fn kinds_of_collections() {
     }
 }
 
-/// What refers to a definition or sample that can only come later, and what is longer than its column.
+/// A reference to a definition or sample that can only come later, and a number longer than its column.
 #[test]
 fn impossible_references_and_lengths_are_refused() {
     let is_refused = |kind, column, bytes: &[u8]| {

@@ -133,7 +133,7 @@ impl Matching {
         }
     }
 
-    /// Matches what is left: files that only one side has.
+    /// Matches the rest: files that only one side has.
     fn match_renamed(&mut self, old: &Names<'_>, new: &Names<'_>) {
         let taken: BTreeSet<&str> = self.files.values().map(String::as_str).collect();
         // An installed module keeps its name.
