@@ -1,6 +1,6 @@
 """Checks a wheel: what it contains, its size, its tag, and that it runs on the C library that its tag promises.
 
-``python release/check.py WHEEL...`` prints what is in each wheel, and fails if something is wrong.
+``python release/check.py WHEEL...`` prints each wheel's content, and fails if something is wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATHS = re.compile(rb"/(?:root|home|Users|work|tmp|builds|__w)/[\w./-]*")
 
 
 def problems_of(wheel: Path) -> list[str]:
-    """Prints what is in a wheel, and returns what is wrong with it, one sentence each."""
+    """Prints a wheel's content, and returns its faults, one sentence each."""
     problems: list[str] = []
     match = re.fullmatch(r"nthbyte-[\w.]+-py3-none-manylinux_2_(\d+)_(\w+)\.whl", wheel.name)
     if not match:

@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def _is_bad(title: str, interpreter: Interpreter | str, dist: Path) -> bool:
-    """Tries an interpreter, or a name of those of the emulator, and prints how it went."""
+    """Tries an interpreter, or one of the emulator's names, and prints how it went."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "program.py").write_text(PROGRAM)
@@ -108,7 +108,7 @@ def _install(python: list[str], options: list[str], wheel: Path) -> None:
 
 
 def _use(recorded: list[str], command: list[str], path: str, folder: Path) -> None:
-    """Records the program, and explains the profile. ``path`` is that of Python's modules."""
+    """Records the program, and explains the profile. ``path`` is Python's modules'."""
     done = run([*recorded, "run", "-o", "out.nthb", "program.py"], folder, environment={"PYTHONPATH": path})
     if done.status or not re.search(r"nthbyte: [\d,]+ samples", done.err):
         raise Problem(f"nthbyte run: {done.status}: {done.err.strip()}")

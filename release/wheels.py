@@ -1,7 +1,7 @@
 """Builds the source distribution and, from it, the wheels of a release, into ``dist``.
 
 The wheels are built from the unpacked source distribution, so it is known to build. Each wheel is checked
-(``check.py``). The time in them is SOURCE_DATE_EPOCH, or that of the last commit: two builds of a commit are
+(``check.py``). The time in them is SOURCE_DATE_EPOCH, or the last commit's: two builds of a commit are
 byte-identical, which ``--twice`` checks, with a second build from nothing.
 """
 

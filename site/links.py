@@ -1,6 +1,6 @@
 """Checks the links of the Markdown files in the tree, and that the built site loads nothing from elsewhere.
 
-mkdocs checks the links of the site itself, but not those of the README, nor whether an anchor is right on GitHub too.
+mkdocs checks the links of the site itself, but not the README's, nor whether an anchor is right on GitHub too.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def _photograph(picture: Picture, folder: Path, target: Path) -> None:
 
 
 def perform(page: Path, is_check: bool) -> list[str]:
-    """Runs a page, writes its outputs unless it is only to be checked, and returns what is wrong."""
+    """Runs a page, writes its outputs unless it is only to be checked, and returns the faults."""
     text = page.read_text()
     wrong: list[str] = []
     written: list[tuple[Output, str]] = []

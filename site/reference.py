@@ -67,7 +67,7 @@ def _homes() -> dict[str, str]:
 
 
 def _documented(name: str, module: Path) -> str:
-    # What is made at run time is defined for type checkers.
+    # Names made at run time are defined for type checkers.
     nodes = ast.walk(ast.parse(module.read_text()))
     node = next(node for node in nodes if getattr(node, "name", None) == name)
     if isinstance(node, ast.FunctionDef):
@@ -121,7 +121,7 @@ def _attributes(begin: ast.FunctionDef) -> list[str]:
 
 
 def _prose(node: ast.FunctionDef | ast.ClassDef) -> str:
-    """Returns a docstring as Markdown; lines such as `every: …`, with what is indented below them, become a list."""
+    """Returns a docstring as Markdown; lines such as `every: …`, with the lines indented below them, become a list."""
     text = _markdown(ast.get_docstring(node) or "")
     text = re.sub(r"\n {4,}", " ", text)
     return re.sub(r"^(\w+): ", r"- `\1`: ", text, flags=re.MULTILINE) + "\n"

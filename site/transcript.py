@@ -58,7 +58,7 @@ class Output:
         return "\n".join(["", "```text", f"{_FIRST_LINE}{self.command}", *lines, "```", "", ""])
 
     def check(self, output: str, where: str) -> list[str]:
-        """Returns what is expected and not in an output."""
+        """Returns the expected lines that an output lacks."""
         missing = [one for one in self.expected if not re.search(one, output, re.MULTILINE)]
         return [f"`{self.command}`: nothing like `{one}` {where}" for one in missing]
 

@@ -1,8 +1,8 @@
 """The interpreters of the tests, and how a program runs on one.
 
-The interpreters are those of pyenv, of the system, and of the folders in ``build/interpreters``
-(``make interpreters``; NTHBYTE_INTERPRETERS names another folder). Each of these folders is a small
-Debian. It is entered with chroot in its own mount namespace, so that nothing stays mounted.
+The interpreters are from pyenv, from the system, and from the folders in ``build/interpreters`` (``make
+interpreters``; NTHBYTE_INTERPRETERS names another folder). Each of these folders is a small Debian. It is
+entered with chroot in its own mount namespace, so that nothing stays mounted.
 
 All use the same nthbyte: the wheel, unpacked in ``build/site``.
 """

@@ -182,7 +182,7 @@ slots.values = [text(480, i) for i in range(1000)]
 local = threading.local()
 local.buffer = [text(480, i) for i in range(1000)]
 
-# What is weak holds nothing.
+# A weak reference holds nothing.
 class Big(list): pass
 strong = [Big(text(480, 10 * i + k) for k in range(10)) for i in range(100)]
 weak = weakref.WeakValueDictionary(enumerate(strong))

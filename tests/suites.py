@@ -1,8 +1,8 @@
 """Runs the suites of `make test`, even if others fail, and prints a table of the results; ``--all`` runs every suite.
 
 A suite is a target of the Makefile. Suites that keep one core busy run in pairs. The output of the one that began
-first is shown at once, that of the other afterwards. The table at the end has a line for each suite: its result, its
-time, and the counts of its runner. Before it are the lines of each failed suite that say what failed.
+first is shown at once, the other's afterwards. The table at the end has a line for each suite: its result, its time,
+and the counts of its runner. Before it are the lines of each failed suite that say what failed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ SUITES = (
     Suite("RPython", "test-rpython", needs="build", only_in_all=True),
     Suite("emulated", "test-emulated", needs="build", only_in_all=True),
     Suite("compatibility", "test-compatibility", needs="build"),
-    # Those of one core begin in this order beside `cargo test`, the longest first.
+    # Suites of one core begin in this order beside `cargo test`, the longest first.
     Suite("page", "test-page", cores=1),
     Suite("bench", "test-bench", cores=1),
     # Nearly all that it measures stays on one core.

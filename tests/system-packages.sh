@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the named Debian packages that are missing; without names, all that the demo, the checks and the benchmarks use.
-# If that is not allowed, prints what is left out and continues: everything else still works.
+# If that is not allowed, prints the rest and continues: everything else still works.
 set -eu
 
 ALL="pypy3 pypy3-venv pypy3-lib-testsuite libunwind-dev chromium libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4 libgc-dev valgrind patch"

@@ -34,7 +34,7 @@ class Bench:
     most_rounds: int = 1000
     """``--rounds``: measures less often than an experiment would."""
     keep: Callable[[Raw], None] = lambda raw: None
-    """Keeps raw results that are not complete yet: of a run that is ended early, they are what is left."""
+    """Keeps raw results that are not complete yet: of a run that is ended early, they remain."""
     notes: list[str] = field(default_factory=list)
     """What was left out, and why; the page shows it."""
 

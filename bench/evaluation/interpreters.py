@@ -1,7 +1,7 @@
 """The interpreters to measure with, and the commands that run programs under nthbyte.
 
-They are those of the tests (``tests/harness.py``). All use the packages of the benchmarks' virtual environment and the
-nthbyte in it: nearly all are pure Python, and the wheel serves every version.
+They are the tests' (``tests/harness.py``). All use the packages of the benchmarks' virtual environment and the nthbyte
+in it: nearly all are pure Python, and the wheel serves every version.
 """
 
 from __future__ import annotations

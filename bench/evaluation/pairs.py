@@ -46,7 +46,7 @@ class Command:
     words: Sequence[str]
     folder: Path
     environment: Mapping[str, str] | None = None
-    """Variables beyond those of this process."""
+    """Variables beyond this process's."""
 
 
 def run_together(commands: Sequence[Command], at: Interpreter | None = None) -> list[dict[str, float]]:

@@ -1,7 +1,7 @@
 """Plots as SVG, readable on light and dark pages.
 
 Three kinds: ``lines`` over evenly spaced ticks, horizontal ``bars`` in groups, and ``intervals`` with the true value in
-each. The colours are those of Okabe and Ito, which people with any kind of colour vision tell apart.
+each. The colours are Okabe and Ito's, which people with any kind of colour vision tell apart.
 """
 
 from __future__ import annotations

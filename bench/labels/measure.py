@@ -1,6 +1,6 @@
 """Measures what it costs to enter and leave a label, in nanoseconds. Run it with each interpreter, nthbyte installed.
 
-CPU time: the least of many short rounds, less that of an empty loop. Prints a line for docs/performance.md.
+CPU time: the least of many short rounds, less an empty loop's. Prints a line for docs/performance.md.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     nthbyte run --every 1 -f -o /tmp/p.nthb bench/labels/sample.py
 
 A loop allocates objects, each of which is a sample. There are eight loops, because a sample's stack may lie far from
-its place in a table of the recorder, which takes longer than what is measured here. They run before the first label of
-the process, so that samples look for none; then, in turns, outside of a label and inside of one. Prints a line for
+its place in a table of the recorder, which takes longer than the measured work. They run before the first label of the
+process, so that samples look for none; then, in turns, outside of a label and inside of one. Prints a line for
 docs/performance.md: the least before, and how much more the least of the others is.
 """
 

@@ -8,8 +8,8 @@ memray gives no verdict: ``memray table --leaks`` lists what was not freed when 
 summed by the innermost line of the program's own file, as ``nthbyte leaks`` does it, or else by the innermost line;
 the largest first.
 
-*CPU* is the CPU time of the run and its children over that of the plain run: the least of some rounds, in each of which
-all three run one after the other.
+*CPU* is the CPU time of the run and its children over the plain run's: the least of some rounds, in each of which all
+three run one after the other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parses, optimises and translates queries like those of TPC-H with sqlglot."""
+"""Parses, optimises and translates queries like TPC-H's with sqlglot."""
 
 from sqlglot import optimizer, parse_one
 

@@ -1,4 +1,4 @@
-"""The figures of the documents are those of the raw results in docs/measurements; quick runs measure."""
+"""The figures of the documents are the raw results' in docs/measurements; quick runs measure."""
 
 from __future__ import annotations
 

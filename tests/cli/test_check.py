@@ -19,7 +19,7 @@ pytestmark = pytest.mark.launcher
 # Calls the command after a change of its surroundings.
 CALL = "import sys; {}\nfrom nthbyte.check import main; sys.exit(main(['--json']))"
 
-# What does not depend on the interpreter is tried with that of the tests.
+# What does not depend on the interpreter is tried with the tests' own.
 THIS = Interpreter(sys.executable)
 
 TIMER_CREATE, IOCTL, PROCESS_VM_READV = 222, 16, 310

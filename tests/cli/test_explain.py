@@ -1,4 +1,4 @@
-"""``nthbyte explain`` on real programs: what is planted is named, and the answers are a screen."""
+"""``nthbyte explain`` on real programs: the planted faults are named, and the answers are a screen."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_it_names_what_was_planted(interpreter: Interpreter, tmp_path: Path) -> 
         assert found["rss"]["figures"]["rss_bytes"]["estimate"] > 1 << 20
 
 
-# Code without a file: that of a dataclass, and what a library makes.
+# Code without a file: a dataclass's, and what a library makes.
 MADE = """
 import dataclasses
 

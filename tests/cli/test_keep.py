@@ -78,7 +78,7 @@ def test_old_parts_are_dropped_and_what_is_alive_stays(interpreter: Interpreter,
     assert 0 < recent["samples"] <= whole["samples"]
     if interpreter.is_pypy:
         return
-    # What the program has taken at its start, long before what is kept, is alive at the end.
+    # What the program has taken at its start, long before the kept parts, is alive at the end.
     tree = report("export", "--to=collapsed", "--at=end", "-o-", profile, folder=Path("/")).ok().out
     sums: dict[str, int] = {}
     for line in tree.splitlines():
@@ -89,7 +89,7 @@ def test_old_parts_are_dropped_and_what_is_alive_stays(interpreter: Interpreter,
     # 4,000,000 and 2,000,000 bytes at a period of 4 KiB: six standard deviations are less than a fifth.
     assert sums["early"] == pytest.approx(4e6, rel=0.2)
     assert sums["late"] == pytest.approx(2e6, rel=0.2)
-    # Each file alone has it, too; those of sums only have none.
+    # Each file alone has it, too; files of sums only have none.
     alone = (
         report("export", "--to=collapsed", "--at=end", "-o-", "--alone", files[-1], folder=Path("/")).ok().out
     )

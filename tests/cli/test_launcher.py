@@ -195,7 +195,7 @@ if __name__ == "__main__":
 
 
 def test_processes_of_a_program_with_many_arguments(interpreter: Interpreter, tmp_path: Path) -> None:
-    """Linux gives one argument 128 KiB at most, and that of multiprocessing has nthbyte's settings in it."""
+    """Linux gives one argument 128 KiB at most, and multiprocessing's has nthbyte's settings in it."""
     (tmp_path / "app.py").write_text(WITH_LONG_ARGUMENTS)
     words = ["run", "-q", "-o", "out.nthb", "app.py", *(["y" * 1000] * 50), *(["z" * 40] * 2500)]
     done = interpreter.nthbyte(*words, folder=tmp_path).ok()

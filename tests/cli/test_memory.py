@@ -13,7 +13,7 @@ from seccomp import refusing
 
 MIB = 1 << 20
 
-# The end of each program: it rests, so that its last composition is that of what it keeps.
+# The end of each program: it rests, so that its last composition is of what it keeps.
 REST = """
 import time
 time.sleep(0.3)

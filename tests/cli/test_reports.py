@@ -115,7 +115,7 @@ def test_exported_files_are_complete_and_have_default_names(
     if command in ("firefox", "speedscope"):
         json.loads(data)
     assert b"build" in data or command == "flamegraph"
-    # By default the name is that of the profile; `-` is standard output.
+    # By default the name is the profile's; `-` is standard output.
     named = [word for word in _words(command, profile, out) if word not in ("-o", str(out))]
     report(*named, folder=tmp_path).ok()
     assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {"written", "app"}
@@ -210,7 +210,7 @@ def test_what_is_damaged_of_several_profiles_is_not_said_of_the_first(profile: P
     data = profile.read_bytes()
     words = ["run", "-q", "-o", "whole.nthb", "-c", "pass"]
     cpythons()[0].nthbyte(*words, folder=tmp_path).ok()
-    # Inside a block: a profile that ends between two is that of a process that was killed.
+    # Inside a block: a profile that ends between two is of a killed process.
     (tmp_path / "cut.nthb").write_bytes(data[:-1])
     [line] = report("tree", "whole.nthb", "cut.nthb", folder=tmp_path).ok().err.splitlines()
     assert line.startswith("nthbyte: one of 2 profiles is damaged at byte ")

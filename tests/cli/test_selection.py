@@ -43,7 +43,7 @@ thread.join()
 
 PERIOD = 16 << 10
 
-# The arguments of each report that shows only what is selected.
+# The arguments of each report that shows only the selected part.
 REPORTS = {
     "tree": ["tree"],
     "collapsed": ["export", "--to", "collapsed", "-o", "-"],

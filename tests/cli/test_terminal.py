@@ -127,7 +127,7 @@ def test_a_wide_terminal_has_more_columns(profile: Path) -> None:
                 if name in heading
             ]
         )
-    # What is alive is in each of them.
+    # Live bytes are in each of them.
     assert all("alive" in names for names in headings), headings
     assert [len(names) for names in headings] == sorted(len(names) for names in headings)
     assert len(headings[0]) < len(headings[-1]) == 6, headings

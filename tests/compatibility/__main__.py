@@ -177,7 +177,7 @@ def _line(record: Record) -> str | None:
 
 
 def _commit() -> str:
-    """Returns the last commit that changed what is tested."""
+    """Returns the last commit that changed tested code."""
     words = ["git", "-C", str(REPOSITORY), "log", "-1", "--format=%h", "--", "crates", "python"]
     return subprocess.run(words, capture_output=True, text=True).stdout.strip()
 

@@ -13,7 +13,7 @@ from compatibility.results import Record
 from harness import REPOSITORY
 
 DOCUMENT = REPOSITORY / "docs" / "compatibility.md"
-# What is known of ARM64, mostly from tests/emulated: written by hand, with links from its own folder.
+# The facts about ARM64, mostly from tests/emulated: written by hand, with links from its own folder.
 PROCESSORS = Path(__file__).with_name("processors.md").read_text().replace("../../docs/", "")
 
 _HEAD = """# Compatibility

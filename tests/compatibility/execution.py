@@ -60,7 +60,7 @@ def execute(command: Command, output: Path, limit: float) -> Ended:
         except subprocess.TimeoutExpired:
             status = TIMED_OUT
         seconds = time.monotonic() - start
-        # What the tests started may have left their group; what is orphaned by then is not found.
+        # What the tests started may have left their group; processes orphaned by then are not found.
         _end([process.pid, *_descendants(process.pid)])
         process.wait()
     return Ended(status, seconds)

@@ -1,4 +1,4 @@
-"""The suites of packages: those of packages.toml, each in a venv of its own."""
+"""The suites of packages: packages.toml's, each in a venv of its own."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Package:
 
     name: str
     requires: list[str]
-    """What is installed, pinned; the package itself first."""
+    """The installed packages, pinned; the package itself first."""
     tests: list[str]
     """The arguments that name the tests: files and folders, or modules after `--pyargs`."""
     files: list[str] = field(default_factory=list)
-    """What is taken from the source distribution, as patterns of paths in it; nothing if the tests are installed."""
+    """The files taken from the source distribution, as patterns of paths in it; none if the tests are installed."""
     source: str = ""
     """The requirement whose source distribution has the tests, if it is not the package itself."""
     options: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Package:
     kind: str = ""
     """What it is here for."""
     part: str = ""
-    """What is run, if not all tests."""
+    """The tests to run, if not all."""
     limit: float = LIMIT
 
     @property
@@ -96,7 +96,7 @@ def prepared(package: Package, interpreter: Interpreter, keep: bool) -> Iterator
 
 
 def versions(package: Package, interpreter: Interpreter) -> list[str]:
-    """Returns what is installed for a package, as `pip freeze` prints it."""
+    """Returns the packages installed for one, as `pip freeze` prints it."""
     lines = (_home(package, interpreter) / "versions").read_text().splitlines()
     return [line for line in lines if not line.startswith("nthbyte")]
 

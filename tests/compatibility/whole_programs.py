@@ -63,7 +63,7 @@ class Program:
     prepare: Callable[[str, Path], None] | None = None
     """Makes what it needs in its folder."""
     setting: tuple[str, str] | None = None
-    """A file below /proc/sys, and what is written there while it runs."""
+    """A file below /proc/sys, and its text while it runs."""
     module: str | None = None
     """A module that the interpreter must have already."""
 

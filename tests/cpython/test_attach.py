@@ -594,7 +594,7 @@ def test_c_code_that_keeps_the_lock_is_given_up_and_left_as_it_was(
             refused = one.nthbyte("attach", "-o", "a.nthb", "--for", "0", "--timeout", "0.5")
             assert refused.status == 1
             assert "C code that keeps the interpreter's lock, for 0.5 s: nothing was changed" in refused.err
-        # What is queued keeps its pages.
+        # Queued requests keep their pages.
         assert maps.read_text().count("\n") <= before + 4
         with shared.open("r+b") as file:
             file.write(b"\1")

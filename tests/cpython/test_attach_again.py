@@ -133,7 +133,7 @@ def test_a_loaded_server_loses_no_request(cpython: harness.Interpreter, tmp_path
         out, err = client.communicate("\n", 600)
         *said, requests = out.split()
         assert (said, err) == (["True", "True"], "") and int(requests) > 0
-        # Those of the last requests end in a moment.
+        # The last requests' end in a moment.
         while (now("fd"), now("task")) != before:
             assert server.process.poll() is None
             time.sleep(0.05)

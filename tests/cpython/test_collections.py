@@ -43,7 +43,7 @@ def test_a_collection_says_how_many_bytes_it_has_freed(cpython: Interpreter, tmp
     cpython.nthbyte("run", "-q", "-o", "out.nthb", "app.py", folder=tmp_path).ok()
     [data] = [data for _, data in collections(tmp_path / "out.nthb") if data["freedObjects"] >= CYCLES]
     assert data["freedBytes"] == data["before"] - data["after"]
-    # What is freed is the cycles: their bytes, the headers of their objects, and the ends of blocks.
+    # The cycles are freed: their bytes, the headers of their objects, and the ends of blocks.
     assert CYCLES * CYCLE < data["freedBytes"] < 1.5 * CYCLES * CYCLE
     # What stays is the list of small objects at least.
     assert data["after"] > 10_000 * 300
@@ -84,7 +84,7 @@ def test_a_collection_says_its_generation_and_how_many_objects_it_has_freed(
     done = cpython.nthbyte("run", "-q", "-o", "out.nthb", "-c", GENERATIONS, folder=tmp_path).ok()
     seen = [(generation, freed) for generation, freed in json.loads(done.out)]
     assert min(freed for _, freed in seen) >= 100
-    # Those of the start and of the interpreter's end were not watched.
+    # The start's and the interpreter's end's were not watched.
     assert part(tmp_path / "out.nthb", seen[0], len(seen)) == seen
 
 

@@ -54,7 +54,7 @@ SETTINGS = settings(
 )
 
 
-# On the other interpreters, `_check_blocks` below knows what is allocated.
+# On the other interpreters, `_check_blocks` below knows the allocations.
 @pytest.mark.slow
 @SETTINGS
 @given(plans=PLANS)

@@ -66,7 +66,7 @@ int take_mapped(void) {
 }
 """
 
-# The functions of a `CDLL` are called without the GIL, those of a `PyDLL` with it.
+# The functions of a `CDLL` are called without the GIL, a `PyDLL`'s with it.
 WITHOUT_GIL = """
 import ctypes, threading
 library = ctypes.CDLL("./library.so")

@@ -278,7 +278,7 @@ PyMODINIT_FUNC PyInit_broken(void)
 }
 """
 
-# What is chosen counts for the copies only: no collection of the program looks at the objects meanwhile.
+# The choice counts for the copies only: no collection of the program looks at the objects meanwhile.
 EXTENDED = """
 import gc, os, sys, time, broken, nthbyte
 gc.disable()

@@ -1,8 +1,8 @@
 """What nthbyte costs, in instructions: one sample, one refill, one collection, one start.
 
 Valgrind counts them, so the counts do not depend on the machine's speed or load.
-``crates/heap/tests/instructions.rs`` counts those of the fast paths. A bound is 5 to 15 percent above the count
-at the time when it was set. Where a change is worth more, raise the bound, and say why.
+``crates/heap/tests/instructions.rs`` counts the fast paths'. A bound is 5 to 15 percent above the count at the time
+when it was set. Where a change is worth more, raise the bound, and say why.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_FOR_A_MEDIUM = 90
 # A collection of few objects: both calls of the callback, without the collector's own preparation of them.
 # It takes 2,370, and 2,410 on a busy machine.
 MOST_FOR_A_COLLECTION = 2_500
-# A start of `nthbyte run` and its end, without those of Python. Most of it is the import of our modules.
+# A start of `nthbyte run` and its end, without Python's. Most of it is the import of our modules.
 MOST_FOR_A_START = 15_500_000
 
 # Work that is not done at each sample, but a few times a second, or at the start.

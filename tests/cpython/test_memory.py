@@ -50,7 +50,7 @@ for turn in range(1_000_000):
     made = fail(NEVER, NEVER)
     sessions += 1
     assert result.notes == (), result
-    # A session without a shortage takes hundreds of samples: what is missing was counted.
+    # A session without a shortage takes hundreds of samples: the missing ones were counted.
     assert result.samples + result.lost > 300, result
     if turn % 10:
         os.unlink(path)

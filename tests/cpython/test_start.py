@@ -1,4 +1,4 @@
-"""The system calls that the start and the end of a session add to those of a program."""
+"""The system calls that the start and the end of a session add to a program's."""
 
 from __future__ import annotations
 

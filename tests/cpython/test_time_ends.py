@@ -12,7 +12,7 @@ from harness import SPEND, Interpreter, summary
 
 # CPU time of the process that ends, in seconds. It makes no function that dies: a dying one has all ticks recorded.
 USED = 0.4
-# So much of it is sampled at least, however busy the machine is. An end that loses what is not written yet loses all.
+# So much of it is sampled at least, however busy the machine is. An end that loses unwritten samples loses all.
 KEPT = 0.5 * USED
 
 PROGRAM = (

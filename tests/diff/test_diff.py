@@ -1,7 +1,7 @@
 """``nthbyte diff`` on real interpreters: pairs of which one differs in a known way, and pairs that do not differ.
 
 All runs have fixed work, so that no outcome depends on the machine's speed. Seeds are fixed, but what an interpreter
-allocates by itself moves the sample points; so what is asserted of an estimate holds within six standard deviations.
+allocates by itself moves the sample points; so assertions about an estimate hold within six standard deviations.
 """
 
 from __future__ import annotations
@@ -411,7 +411,7 @@ def test_a_family_of_processes_is_one_run(tmp_path: Path) -> None:
         report("merge", *side, "-o", merged[-1], folder=tmp_path).ok()
     rows.append(diff(*merged, "--total")["rows"])
     assert rows[0] == rows[1] == rows[2]
-    # Each process by its place in the family, and the sum is that of all.
+    # Each process by its place in the family, and the sum is all's.
     by_process = diff(*firsts, "--by", "process")
     assert {row["name"] for row in by_process["rows"]} == {"first process", "process 2 by start"}
     for name, change in by_process["totals"].items():

@@ -214,9 +214,9 @@ del kept[::2]
 print(mmap.PAGESIZE)
 """
     (tmp_path / "program.py").write_text(program)
-    # With pages of another size, qemu 7.2 loses track of what is mapped: its instructions for vectors (SVE) and its
-    # list of mappings are wrong, and `mincore` writes an answer for each page of the machine, too many. So there are no
-    # frames of libraries, and no mappings so large that nthbyte asks what of them is in memory.
+    # With pages of another size, qemu 7.2 loses track of mappings: its instructions for vectors (SVE) and its list of
+    # mappings are wrong, and `mincore` writes an answer for each page of the machine, too many. So there are no frames
+    # of libraries, and no mappings so large that nthbyte asks what of them is in memory.
     emulator = ["-cpu", "max,sve=off", "-p", str(size)]
     words = ["-m", "nthbyte", "run", "--native", "--every", "16KiB", "-o", "out.nthb", "program.py"]
     done = emulated("python3.14", *words, folder=tmp_path, emulator=emulator).ok()

@@ -123,7 +123,7 @@ def test_through_a_collector(
     # It is down.
     done = ship(folder, collector.address(way), queue=queue)
     assert done.status == 1 and "takes nothing" in done.err and receiver.got == []
-    # It is up, and what is behind it is not.
+    # It is up, and its backend is not.
     collector.start()
     receiver.answers = [503, 503]
     assert ship(folder, collector.address(way), queue=queue).status == 1

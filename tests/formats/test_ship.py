@@ -72,7 +72,7 @@ def test_pyroscope_gets_each_window_once(folder: Path, receiver: Receiver, tmp_p
         for name, values in window.items():
             sums[name] = sums.get(name, 0) + values[1]
     compare(sums, folder)
-    # What is in use grows from window to window, and what passes is in use in none for long.
+    # The bytes in use grow from window to window, and what passes is in use in none for long.
     in_use = [window.get("stays", [0] * 4)[3] for window in windows]
     assert in_use == sorted(in_use) and in_use[-1] == pytest.approx(30e6, rel=0.1)
     assert windows[-1].get("passes", [0] * 4)[3] < 3e6

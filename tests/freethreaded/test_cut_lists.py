@@ -39,7 +39,7 @@ def test_each_sample_is_predicted(
     assert found["seen"] == found["samples"]
     # All is freed at the end, but for what the interpreter keeps, and what waits for another thread.
     assert found["alive"] < found["samples"] / 10 + 30
-    # Six standard deviations of a Poisson process, and what is asked for is less than blocks have by an eighth at most.
+    # Six standard deviations of a Poisson process, and the bytes asked for are an eighth less than the blocks' at most.
     assert abs(found["estimate"] / found["bytes"] - 1) < 6 / found["samples"] ** 0.5 + 0.01
 
 

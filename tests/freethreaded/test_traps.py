@@ -68,7 +68,7 @@ def test_threads_that_end_give_their_lists_back(
     found = check(threaded, cut_lists, tmp_path, ENDING_THREADS)
     # The lists of one thread hold some thousand blocks: 200 threads that kept theirs would have hundreds of thousands.
     assert found["more"] < 30_000
-    # All records but that of the main thread are free: each thread's lists went back when it ended.
+    # All records but the main thread's are free: each thread's lists went back when it ended.
     assert found["free"] == found["records"] - 1 <= 9
     assert found["wrong"] == 0
     assert abs(found["estimate"] / found["bytes"] - 1) < 6 / found["samples"] ** 0.5 + 0.02

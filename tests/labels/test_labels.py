@@ -1,4 +1,4 @@
-"""Labels: who pays for what is allocated, in programs that know it."""
+"""Labels: who pays for allocations, in programs that know it."""
 
 from __future__ import annotations
 

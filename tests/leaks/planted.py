@@ -4,10 +4,9 @@
 docs/leaks.md. There are three kinds: services that leak, clean services, and jobs of one pass (``batch``), which
 grow while they build a result.
 
-A line that may be named ends in ``# LEAK``: one that allocates what is kept, or that keeps it. Services take a
-minute, and wait for most of it, so many run at once. NTHBYTE_TEST_SECONDS is another length; with 0 they do not
-wait, and a verdict needs ``--repeated``. Jobs take as long as they take. What they import is in
-``requirements.txt``.
+A line that may be named ends in ``# LEAK``: one that allocates kept objects, or that keeps them. Services take a
+minute, and wait for most of it, so many run at once. NTHBYTE_TEST_SECONDS is another length; with 0 they do not wait,
+and a verdict needs ``--repeated``. Jobs take as long as they take. What they import is in ``requirements.txt``.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ for number in range(20):
     shutil.copy("libchains.so", f"lib{number}.so")
     library = ctypes.CDLL(f"./lib{number}.so")
     for _ in range(20): allocate(library)
-# The thread that ends the session would look at what is not known by then.
+# The thread that ends the session would look at unknown libraries.
 while mappings("lib19.so") == LOADED: allocate(library)
 print(os.getpid())
 """

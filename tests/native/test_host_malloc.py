@@ -9,8 +9,8 @@ import pytest
 from harness import Interpreter, run, summary
 
 # glibc gives a large block a mapping of its own, unless a larger one was freed before. nthbyte frees some while it
-# starts and while it writes. A few blocks of each size fill what is free in glibc's heap first: that depends on which
-# modules Python has compiled.
+# starts and while it writes. A few blocks of each size fill glibc's free blocks first: that depends on which modules
+# Python has compiled.
 PROGRAM = """
 import ctypes, time
 

@@ -25,7 +25,7 @@ def _run(program: Path, preload: str, *arguments: object) -> list[int]:
     return [int(word) for word in done.stdout.split()]
 
 
-# Below 16 KiB, each free searches for its block; from there on, that of a large one.
+# Below 16 KiB, each free searches for its block; from there on, only a large one's.
 @pytest.mark.parametrize("threads", [0, 4])
 @pytest.mark.parametrize("period", [1, 4096, 65536])
 def test_all_functions_against_a_model(
@@ -96,7 +96,7 @@ def test_instructions_of_a_free_that_searches_for_any_size() -> None:
 
 @pytest.mark.parametrize(("operator", "limit"), [("new", 4), ("delete", 6)])
 def test_instructions_of_an_operator_that_is_not_sampled(operator: str, limit: int) -> None:
-    """Those of other allocators: the C++ library's own call ``malloc`` and ``free``. No ``delete`` calls a function.
+    """Blocks of other allocators: the C++ library's own call ``malloc`` and ``free``. No ``delete`` calls a function.
 
     Functions like ``sdallocx`` have the same entry as a ``delete``.
     """

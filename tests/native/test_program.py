@@ -195,7 +195,7 @@ def test_a_signal_handler_ends_the_process_inside_malloc(
         assert (done.status, done.out) == (7, "")
         assert ("samples; see it with" in done.err) == (way == "exit"), done.err
         found = summary(tmp_path / "out.nthb", *DOMAIN)
-        # Where nothing may be allocated, the end of the process waits a second at most for that of the profile.
+        # Where nothing may be allocated, the end of the process waits a second at most for the profile's.
         assert found["complete"] or way == "_exit"
         assert found["all"]["freed"]["estimate"] > 0
 

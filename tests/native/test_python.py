@@ -73,7 +73,7 @@ freed()
 
 
 def test_the_period_follows_the_program(interpreter: Interpreter, tmp_path: Path) -> None:
-    """The default. That of native memory is that of objects, but never as short."""
+    """The default. Native memory's is the objects', but never as short."""
     program = """
 def turn():
     for _ in range(10_000): libc.free(libc.malloc(50_000))
@@ -272,7 +272,7 @@ with nthbyte.Profiler("out.nthb", every=1):
 
 
 def test_a_library_that_cannot_be_loaded(interpreter: Interpreter, tmp_path: Path) -> None:
-    """By default the program runs, and the profile says what is missing. With --native it does not start."""
+    """By default the program runs, and the profile says what it lacks. With --native it does not start."""
     if interpreter.tree is not None:
         pytest.skip("the packages of another system")
     site = tmp_path / "site"
@@ -299,7 +299,7 @@ import os
 first = ctypes.CDLL(os.path.abspath("first.so"))
 def by_path(): return first.take(1000, 50_000)
 def by_name():
-    # No slash: the search is that of the calling library.
+    # No slash: the search is the calling library's.
     return ctypes.CDLL("second.so").take(1000, 50_000)
 def from_a_thread():
     thread = threading.Thread(target=first.take, args=(1000, 50_000))

@@ -98,7 +98,7 @@ def test_a_block_that_grows_stays_untouched(interpreter: Interpreter, tmp_path: 
     assert json.loads(run(words, tmp_path).ok().out)["samples"] > 0
 
 
-# Reserves far more than it touches, in two ways; what is touched stays for a while, and then half of it is given back.
+# Reserves far more than it touches, in two ways; the touched part stays for a while, and then half of it is given back.
 RESERVES = """
 import ctypes, mmap, time
 libc = ctypes.CDLL(None)
@@ -131,7 +131,7 @@ def test_what_is_not_touched_is_no_memory(interpreter: Interpreter, tmp_path: Pa
     interpreter.nthbyte("run", "-q", "--every", "64K", "-o", "out.nthb", "app.py", folder=tmp_path).ok()
     words = [str(COMMAND), "summary", "--json", "--domain", "native", "out.nthb"]
     found = {row["name"]: row for row in json.loads(run(words, tmp_path).ok().out)["rows"]}
-    # A huge page may be more than what was touched of it. Of what is given back in part, the rest counts again.
+    # A huge page may be more than what was touched of it. Of a mapping given back in part, the rest counts again.
     for name, allocated, again, alive in (("mapped", 16, 8, 8), ("cleared", 8, 0, 8), ("gone", 4, 0, 0)):
         row = found[name]
         assert allocated << 20 <= row["total_bytes"]["estimate"] < allocated + again + 5 << 20, (name, row)

@@ -118,7 +118,7 @@ assert [chains.chains_spend_cancelled(0.3) for _ in range(2)] == [1, 1]
 
 
 def test_the_python_stacks_are_the_same(cpython: Interpreter, libraries: Path, tmp_path: Path) -> None:
-    """Without the native frames, the shares are those of a profile without native frames."""
+    """Without the native frames, the shares are as in a profile without native frames."""
     program = """
 @callback
 def inner(): spend(0.3)
@@ -294,7 +294,7 @@ for number in range(6):
     stacks = collapsed(tmp_path)
     spent = _of(stacks, "work", "chains_spend", "chains::light", "chains::spend")
     assert spent + time["lost"] >= 0.8 * 0.6 * time["hz"]
-    # What is not in the library is on the way to it.
+    # Samples outside of the library are on the way to it.
     assert spent >= 0.9 * _of(stacks, "work") > 0
 
 

@@ -1,4 +1,4 @@
-"""Families of profiles: of a pool of processes, and what is wrong with those that cannot be shown."""
+"""Families of profiles: of a pool of processes, and the reasons why some cannot be shown."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_what_is_inherited_counts_once(cpython: Interpreter, tmp_path: Path) -> 
     # free lists that its parent filled.
     assert 19900 < made("Kept") <= 20000
     assert 79000 < made("Ticket") <= 80000
-    # The agents' own counts are those of what each process allocated itself.
+    # The agents' own counts are of each process's own allocations.
     assert whole["bytes_allocated"] == pytest.approx(whole["all"]["bytes"]["estimate"], rel=1e-4)
 
 

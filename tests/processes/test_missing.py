@@ -1,4 +1,4 @@
-"""What is in no profile is said: by the line at the end, and by the reports of the first process's profile."""
+"""Events in no profile are counted: by the line at the end, and by the reports of the first process's profile."""
 
 from __future__ import annotations
 

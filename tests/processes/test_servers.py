@@ -29,7 +29,7 @@ def has_tickets(profile: Path) -> bool:
 
 
 def check(folder: Path, answers: Counter[int]) -> Any:
-    """Checks the family, and that its tickets are those of the workers that answered."""
+    """Checks the family, and that its tickets are from the workers that answered."""
     first = folder / "app.nthb"
     whole = family.check(first)
     assert sum(answers.values()) == REQUESTS
@@ -69,7 +69,7 @@ def test_gunicorn(tmp_path: Path) -> None:
         answers = servers.ask(servers.address(process, tmp_path), REQUESTS)
     whole = check(tmp_path, answers)
     assert whole["complete"]
-    # The sum of objects is counted; that of native memory is an estimate.
+    # The sum of objects is counted; native memory's is an estimate.
     assert harness.summary(tmp_path / "app.nthb", "--all", "--domain", "python")["bytes_counted"]
     check_amount(tmp_path)
     check_end(tmp_path)

@@ -39,7 +39,7 @@ import os, select, signal, sys, time
 def fill():
     return [[] for _ in range(500)]
 def last():
-    # In here: else a sample of what is allocated on the way is the first, and announced in place of this one's.
+    # In here: else a sample of something allocated on the way is the first, and announced in place of this one's.
     time.sleep(0.1)
     return fill()
 def steady():

@@ -42,7 +42,7 @@ def test_each_holder_has_its_name_and_its_amount(pypy: Interpreter, tmp_path: Pa
     assert rows["errors"] == "list of 300 ValueError"
 
 
-# Most objects of `before` die, and those of `after` take their places.
+# Most objects of `before` die, and `after`'s take their places.
 ALLOCATED = """
 import gc, nthbyte
 
@@ -61,7 +61,7 @@ places = {id(one) for one in first}
 first = first[:50_000:10]
 gc.collect()
 second, kept = after(), other()
-# What is young moves here. What lives is marked, and some time later the rest is freed.
+# Young objects move here. What lives is marked, and some time later the rest is freed.
 gc.collect()
 print(sum(id(one) in places for one in second) > 1000)
 del places
@@ -82,7 +82,7 @@ def test_it_says_who_allocated_what_a_holder_has(pypy: Interpreter, tmp_path: Pa
     for holder, function in (("second", "after"), ("kept", "other")):
         place, samples = by[holder]
         assert place.split(" ")[0] == function and samples > 30, by
-    # No sample of what has died is taken for that of what lies there now.
+    # No dead object's sample is taken for the sample of the object in its place.
     assert sum(of[1] for of in by.values() if of) >= 0.9 * found.recorded, by
     refused = report("holders", "--by", "thread", "a.nthb", folder=tmp_path)
     assert refused.status == 1 and "on PyPy it knows samples of old, small objects only" in refused.err

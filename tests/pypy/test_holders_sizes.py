@@ -1,4 +1,4 @@
-"""What snapshots say that holders hold, against what is freed when these let go: PyPy's collector is the judge."""
+"""What snapshots say that holders hold, against the bytes freed when these let go: PyPy's collector is the judge."""
 
 from __future__ import annotations
 

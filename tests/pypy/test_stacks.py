@@ -50,7 +50,7 @@ def _pairs(pypy: Interpreter, folder: Path, program: str) -> set[tuple[str, str]
 
 
 def test_a_function_with_a_compiled_loop_is_not_its_own_caller(pypy: Interpreter, tmp_path: Path) -> None:
-    """The interpreter enters machine code in the frame that it runs; what is inlined goes on in its loop: one frame."""
+    """The interpreter enters machine code in the frame that it runs; inlined code goes on in its loop: one frame."""
     pairs = _pairs(pypy, tmp_path, LOOPS)
     assert ("alpha", "inner") in pairs and ("alpha", "loop") in pairs
     functions = ("alpha", "inner", "loop", "<listcomp>")

@@ -35,7 +35,7 @@ def test_what_is_not_recorded_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(_end_line, "_cpu_seconds_of_children", lambda: 0.25)
     monkeypatch.setattr(_end_line._session, "native_problem", "no libc")
     line = EndLine(str(tmp_path / "a.nthb"), str(tmp_path))
-    # The times of files are those of the last tick.
+    # The times of files are the last tick's.
     line._started -= 10**9
     result = Result(line.path, 2, 0, 1, None, ("The disk is full.",))
     rest = "1 event lost, native memory was not recorded: no libc, The disk is full"

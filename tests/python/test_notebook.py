@@ -100,7 +100,7 @@ def test_what_variables_share_belongs_to_none_of_them() -> None:
 
 
 class Frame:
-    """Answers with the size of all that is inside, as those of pandas do."""
+    """Answers with the size of all that is inside, as pandas' do."""
 
     def __init__(self) -> None:
         self.data = bytes(50_000)

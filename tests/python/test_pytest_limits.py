@@ -96,7 +96,7 @@ def test_untouched():
 
 class TestMethods(unittest.TestCase):
     def setUp(self):
-        # What is not in the method does not count.
+        # Allocations outside of the method do not count.
         self.own = block(100_000)
 
     @pytest.mark.limit_memory("64 KB")

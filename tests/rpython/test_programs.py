@@ -56,7 +56,7 @@ def test_samples_are_as_predicted(translated: Find, name: str, period: int, tmp_
     assert least <= points <= least + MOST_AT_START // period + 1
     assert "RPython" in found["interpreter"]
     types = _rows(tmp_path, "--by", "type")
-    # One of them, that of the loop, has nearly all bytes: objects of 16 bytes.
+    # One of them, the loop's, has nearly all bytes: objects of 16 bytes.
     loop = max(types.values(), key=lambda row: row["self_bytes"]["estimate"])
     assert loop["name"].startswith("type 0x")
     assert loop["self_bytes"]["estimate"] / loop["allocations"]["estimate"] == pytest.approx(SIZE)
@@ -149,7 +149,7 @@ def test_children_and_ends(translated: Find, tmp_path: Path) -> None:
 
 
 def test_an_unknown_collector_is_refused(translated: Find, tmp_path: Path) -> None:
-    """Where the code is not what is expected, one line says so, and native memory is recorded."""
+    """Where the code is not as expected, one line says so, and native memory is recorded."""
     program = Path(shutil.copy(translated("allocate_alot"), tmp_path / "program"))
     address, _, offset = _code_of(program)
     symbols = subprocess.run(["nm", program], capture_output=True, text=True, check=True).stdout

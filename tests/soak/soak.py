@@ -65,7 +65,7 @@ def make_round(seed: int, number: int, steps: int, is_pypy: bool) -> Round:
 
 
 def run(one: Round, interpreter: harness.Interpreter, folder: Path, longest: float = LONGEST) -> list[str]:
-    """Runs a round in an empty folder; returns what is wrong."""
+    """Runs a round in an empty folder; returns the faults."""
     flags = ("-W", "ignore::DeprecationWarning")
     try:
         if one.options is None:
@@ -84,7 +84,7 @@ def run(one: Round, interpreter: harness.Interpreter, folder: Path, longest: flo
 
 
 def wrong_profiles(one: Round, folder: Path) -> list[str]:
-    """Returns what is wrong with the profiles of a round that has ended."""
+    """Returns the faults of the profiles of a round that has ended."""
     wrong = []
     for profile in sorted(folder.glob("*.nthb")):
         # A child that is killed, or a full disk, may leave a file that has no data yet.

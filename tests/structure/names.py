@@ -1,6 +1,6 @@
 """A public name of a type means one thing in the workspace.
 
-Public is what another crate can name: what `lib.rs` declares or passes on as `pub`, and so on downwards. What is `pub`
+Public is what another crate can name: what `lib.rs` declares or passes on as `pub`, and so on downwards. A `pub` name
 in a module that nobody outside sees does not count.
 """
 

@@ -7,7 +7,7 @@ import type { NodeRecords } from "./tree.ts";
 /** The records of part `p` are those from `start[p]` up to `start[p + 1]` of the two other columns. */
 export interface Buckets {
   start: Numbers;
-  /** The place of a record among those of the tree. */
+  /** The place of a record among the tree's. */
   record: Numbers;
   /** Its node. */
   node: Numbers;

@@ -21,7 +21,7 @@ export interface Axes {
   y(value: number): string;
   /** The values at which the vertical axis has lines, given the highest one. */
   ticks(most: number): number[];
-  /** The highest value of the vertical axis; without it, what is drawn. */
+  /** The highest value of the vertical axis; without it, the drawn curve's. */
   most?: number;
   /** What a screen reader says. */
   label: string;

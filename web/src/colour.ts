@@ -1,6 +1,6 @@
 // The colours of the nodes, and the legend.
 //
-// A colour means the same in every view: ranks come from the whole session, not from what is shown.
+// A colour means the same in every view: ranks come from the whole session, not from the view.
 
 import { type Data, FATES, Kind, knownFates } from "./data.ts";
 import { NATIVE, OWN, STANDARD, owners } from "./module.ts";
@@ -30,7 +30,7 @@ export interface Colouring {
   colours: string[];
 }
 
-/** Hues for what is ranked, in the order in which they are used. */
+/** Hues of ranks, in the order in which they are used. */
 const HUES = [145, 320, 200, 95, 285, 20, 115];
 const OWN_HUE = 60;
 const STANDARD_HUE = 250;
@@ -46,7 +46,7 @@ export function grey(theme: Theme): string {
   return theme === "light" ? "oklch(0.88 0.008 250)" : "oklch(0.38 0.012 250)";
 }
 
-/** What is grey but not the same as other greys: darker. */
+/** Another, darker grey. */
 function slate(theme: Theme): string {
   return theme === "light" ? "oklch(0.77 0.02 250)" : "oklch(0.47 0.02 250)";
 }
@@ -58,7 +58,7 @@ export function fateColours(theme: Theme): string[] {
     : ["oklch(0.44 0.11 150)", "oklch(0.46 0.1 80)", "oklch(0.46 0.15 27)", "oklch(0.45 0.14 300)"];
 }
 
-/** What a session's colours mean. It depends on the profile only, never on what is shown. */
+/** What a session's colours mean. It depends on the profile only, never on the view. */
 export class Palette {
   /** By package's rank: your code, the standard library, packages, other packages, native code, the collector, no function. */
   readonly labels: string[];
@@ -117,7 +117,7 @@ export class Palette {
     });
   }
 
-  /** The rank of a node among `labels`. A type's node has that of its caller, which allocated the objects. */
+  /** The rank of a node among `labels`. A type's node has its caller's, which allocated the objects. */
   rank(tree: Tree, node: number): number {
     const owner = tree.what[node] === What.Type ? tree.parent[node]! : node;
     const last = this.labels.length - 1;
@@ -176,13 +176,13 @@ export class Palette {
   }
 }
 
-/** The colours of types by rank; the last one is that of all others. */
+/** The colours of types by rank; the last one is all others'. */
 function typeColours({ typeLabels }: Palette, theme: Theme): string[] {
   const hues = [OWN_HUE, STANDARD_HUE, ...HUES].map((degrees) => hue(theme, degrees));
   return typeLabels.map((_, rank) => (rank === typeLabels.length - 1 ? grey(theme) : hues[rank]!));
 }
 
-/** The colour of something that is no node: of a function's package, of a type, or of what is alive. */
+/** The colour of something that is no node: of a function's package, of a type, or of live memory. */
 export function colourOf(by: ColourBy, palette: Palette, of: { function: number | null; type: number | null }, theme: Theme): string {
   if (by === "fate") return fateColours(theme)[3]!;
   if (by === "type") return of.type === null ? grey(theme) : typeColours(palette, theme)[palette.typeRank[of.type]!]!;
@@ -211,7 +211,7 @@ function largest(whole: View, size: number, ranks: Uint8Array): Float64Array {
   return all > 0 ? found.map((most) => most / all) : found;
 }
 
-/** Computes the colouring of a tree. Shares in the legend are those of `whole`, the tree of all. */
+/** Computes the colouring of a tree. Shares in the legend are of `whole`, the tree of all. */
 export function colouring(
   by: ColourBy,
   palette: Palette,

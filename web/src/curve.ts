@@ -3,7 +3,7 @@
 import type { Point } from "./chart.ts";
 import { interval } from "./interval.ts";
 
-/** The points of a curve of live bytes. The last one of a part of time is that of its end. */
+/** The points of a curve of live bytes. The last one of a part of time is its end's. */
 export function curvePoints(curve: number[], duration: number, weight: number): Point[] {
   const points = curve.map((level, at): Point => {
     const x = (duration * (at + 1)) / curve.length;

@@ -78,7 +78,7 @@ export interface MemoryMoment {
 interface Coarse {
   /** Sizes of objects of one stack, type and fate count as their mean. */
   means: boolean;
-  /** What is small counts as its callers'. */
+  /** Small calls count as their callers'. */
   carried: boolean;
 }
 
@@ -148,7 +148,7 @@ export interface Header {
   coarse: string | null;
   fates: string[];
   files: string[];
-  /** The names of distributions by those of their folders, where they are different. */
+  /** The names of distributions by their folders' names, where they are different. */
   distributions?: Record<string, string>;
   functions: { name: string[]; file: number[]; line: number[] };
   types: string[];
@@ -233,7 +233,7 @@ export interface Data extends Side {
   frameKind: Numbers;
   /** The old side of a difference. */
   base: Side | null;
-  /** What was alive at the peak, and at the moment that the page was made for; and what comes and goes. The parts of time are those of the records. */
+  /** What was alive at the peak, and at the moment that the page was made for; and what comes and goes. The parts of time are the records'. */
   peak: Changes | null;
   asked: Changes | null;
   changes: Changes | null;

@@ -10,7 +10,7 @@ import type { Tree } from "./tree.ts";
 /** A match narrower than this, in pixels, is zoomed to. */
 const NARROW = 6;
 
-/** What is searched. */
+/** The text that is searched. */
 export interface Searched {
   tree: Tree;
   sums: Sums;
@@ -92,7 +92,7 @@ export class Finder {
     this.#zoomed = root === this.#scope ? null : root;
   }
 
-  /** Writes the share of what is found, and where the reader is. */
+  /** Writes the share of the hits, and where the reader is. */
   say({ sums, found, texts }: Searched): void {
     const { result } = this;
     const below = this.#scope;

@@ -75,7 +75,7 @@ export function seconds(time: number): string {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** A share of a whole: `71 %`, `0.3 %`, `<0.1 %`. Only the whole is `100 %`; what is nearly all is `>99 %`. */
+/** A share of a whole: `71 %`, `0.3 %`, `<0.1 %`. Only the whole is `100 %`; nearly all is `>99 %`. */
 export function percent(part: number, whole: number): string {
   if (!(whole > 0)) return "0 %";
   const share = (100 * part) / whole;

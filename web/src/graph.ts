@@ -30,9 +30,9 @@ export class Graph {
   #scene: Scene | null = null;
   /** From the top to the bottom. */
   #rows: Rows = [];
-  /** The place of each node that has one; a folded chain's place is that of all its nodes. */
+  /** The place of each node that has one; a folded chain's place is all its nodes'. */
   #places = new Map<number, Place>();
-  /** The row of the root, or of what is zoomed to in a tree with callers above it. */
+  /** The row of the root, or of the zoomed node in a tree with callers above it. */
   #base = 0;
   #focus = 0;
   /** The part of the width that is drawn: [0, 1], except during an animation. */
@@ -129,7 +129,7 @@ export class Graph {
     this.#animate(start);
   }
 
-  /** The place of a node among those of its row, from 1, and their number. */
+  /** The place of a node in its row, from 1, and their number. */
   position(node: number): { at: number; of: number } {
     const place = this.#places.get(node);
     const row = place ? this.#rows[place.row]! : [];

@@ -4,7 +4,7 @@ import type { Option } from "./controls.ts";
 import type { Changes, Data, Numbers, Side } from "./data.ts";
 import { visible } from "./format.ts";
 
-/** What is at the top of the graph: calls alone, the type of the objects, or the value of the key with this number. */
+/** The top of the graph: calls alone, the type of the objects, or the value of the key with this number. */
 export type By = "calls" | "type" | `${number}`;
 
 /** The value of a key that is shown alone: `key:value`, where the number after the last value stands for none; empty for all. */
@@ -19,7 +19,7 @@ export function valueNames({ header }: Data, key: number): string[] {
   return [...values.map(visible), thread ? NONE.thread : NONE.label];
 }
 
-/** The names of what is at the top, by number. */
+/** The names at the top, by number. */
 export function groupNames(data: Data, by: By): string[] {
   if (by === "calls") return [];
   if (by === "type") return data.header.types.map((name) => visible(name || "unknown type"));

@@ -29,7 +29,7 @@ export interface Held {
 
 /** Lines of what a box is in the other graph. */
 const LINES = 6;
-/** And only those of this part of it. */
+/** And only this part's of it. */
 const WORTH_NAMING = 0.01;
 
 function byId<T extends HTMLElement>(id: string): T {
@@ -243,7 +243,7 @@ export class HeldCard {
     return `${name}${place === "" ? "" : `, ${place}`}: ${bytes(size.estimate)}, ${percent(size.estimate, this.#estimate[0]!)} of what is alive${range}`;
   }
 
-  /** Says what is zoomed to, and who allocated what it holds. */
+  /** Names the zoomed node, and says who allocated what it holds. */
   #say(): void {
     const { focus } = this.#graph;
     byId("held-reset").hidden = focus === 0;

@@ -1,4 +1,4 @@
-// 95 % intervals. The formulas are those of crates/report/src/interval.rs, which explains them.
+// 95 % intervals. The formulas are from crates/report/src/interval.rs, which explains them.
 
 import jStat from "jstat";
 
@@ -27,7 +27,7 @@ const MANY = 200;
 /** Below this count there is nothing. */
 const NONE = 1e-9;
 
-/** So many samples of such a weight, beside what is certain. */
+/** So many samples of such a weight, beside the certain bytes. */
 interface Gamma {
   certain: number;
   count: number;

@@ -51,7 +51,7 @@ function nearestMoment({ header }: Data): number {
   return (Math.max(1, Math.min(parts, Math.round(share * parts))) * buckets) / parts;
 }
 
-/** The state of the page: the user's choices and what is computed from them. */
+/** The state of the page: the user's choices and their results. */
 class Page {
   readonly #graph: Graph;
   readonly #timeline: Timeline;
@@ -69,7 +69,7 @@ class Page {
   readonly #tip = byId("tip");
   readonly #by: Choice<By>;
   readonly #only = byId<HTMLSelectElement>("only");
-  /** The records that are shown: those of one label or thread, or all. */
+  /** The records that are shown: one label's or thread's, or all. */
   #records: Data;
   readonly #views = new Map<string, View>();
   readonly #palette: Palette;
@@ -555,7 +555,7 @@ class Page {
     return { tree: this.#shown.tree, sums: this.#shown.totals.shown, found: this.#found, texts: this.#texts };
   }
 
-  /** Searches for a text, or no more if it is what is searched for, unless that `stays`. */
+  /** Searches for a text, or no more if it is searched for already, unless that `stays`. */
   #searchFor(text: string, stays = false): void {
     this.#finder.text = text === this.#finder.text && !stays ? "" : text;
     this.#searched();

@@ -33,7 +33,7 @@ export const COUNTED: Record<Objects, (fate: number) => boolean> = {
 export function objectOptions(data: Data, measure: Measure) {
   const fates = knownFates(data.allocations);
   const time = measure === "time" ? "Time samples have no fate" : undefined;
-  // On PyPy only survival of a minor collection is known, not what is alive at the end.
+  // On PyPy only survival of a minor collection is known, not live memory at the end.
   const notKnown = fates.has(Fate.Survived) && !fates.has(Fate.StillLive) ? "Not recorded on PyPy, which records only survival of the first minor collection" : undefined;
   const { alive, base } = data.header;
   const noMoment = time ?? notKnown ?? (alive ? undefined : base ? "A page of a difference shows no moment" : "This profile has no allocation samples");
@@ -91,14 +91,14 @@ export function byTime(data: Data, measure: Measure, objects: Objects): Float64A
   return values;
 }
 
-/** What is alive at the end of each part of time; between those of which it is known, as at the one before. */
+/** Live memory at the end of each part of time; where it is not known, as at the end before. */
 function aliveByTime({ header, allocations, changes, shapes }: Data, measure: "bytes" | "allocations"): Float64Array {
   const values = new Float64Array(header.buckets);
   const each = shapes[measure].estimate;
   const step = header.buckets / (header.alive?.parts ?? header.buckets);
   const add = ({ bucket, count, fate, shape, length }: AllocationRecords | Changes, all: boolean) => {
     for (let i = 0; i < length; i++) {
-      // What is alive at the end of a coarse part counts from its last fine one on.
+      // Live memory at the end of a coarse part counts from its last fine one on.
       const known = Math.floor(bucket[i]! / step) * step + step - 1;
       if (all || fate[i] === Fate.StillLive) values[known]! += count[i]! * each[shape[i]!]!;
     }

@@ -74,8 +74,8 @@ export function describe(box: HTMLElement, scene: TipScene, node: number): void 
 const GAP = 8;
 
 /**
- * Places the tooltip inside the window, where it covers neither the box that it explains nor what is below it in the tree: on the
- * side of its callers. If there is no room, it is at the window's edge that is farther from the pointer.
+ * Places the tooltip inside the window, where it covers neither the box that it explains nor the boxes below it in the tree:
+ * on the side of its callers. If there is no room, it is at the window's edge that is farther from the pointer.
  *
  * `of` is the box in the window, `x` the pointer's place, and `calleesBelow` whether callees are below it on the screen.
  */

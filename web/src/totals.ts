@@ -31,13 +31,13 @@ export class Sums {
   #counted = new Uint8Array(FATES);
   #from = 0;
   #to = 0;
-  /** What is summed; null before the first time. */
+  /** The summed records; null before the first time. */
   #selection: Selection | null = null;
   readonly #buckets = new Map<NodeRecords, Buckets>();
   /** The nodes that are summed again, and by node whether it is among them. */
   #again = new Uint32Array(0);
   #marked = new Uint8Array(0);
-  /** The moments of all nodes, in columns that are used again; and whether they are those of the selection. */
+  /** The moments of all nodes, in columns that are used again; and whether they are the selection's. */
   #columns: { total: MomentColumns; self: MomentColumns } | null = null;
   #known = false;
   /** By node and fate, the estimate of the node alone; kept up to date once it has been asked for. */
@@ -48,7 +48,7 @@ export class Sums {
   #fateSumsKnown = false;
   /** The number of selected samples of each shape below node 0. */
   #shapes = new Float64Array(0);
-  /** The last node whose moments were summed: the page asks for those of one node several times. */
+  /** The last node whose moments were summed: the page asks for one node's several times. */
   #last: { node: number; moments: Moments } | null = null;
 
   constructor(
@@ -294,8 +294,8 @@ export class Sums {
   }
 
   /**
-   * The sums over all nodes before each node: those of node `n` are the entries from `FATES * n` on, in the order of
-   * fates. After the last node are those of all. All are 0 for time samples. They hold until the next update.
+   * The sums over all nodes before each node: node `n`'s are the entries from `FATES * n` on, in the order of fates.
+   * After the last node are all nodes'. All are 0 for time samples. They hold until the next update.
    */
   fateSums(): Float64Array {
     const { length } = this.tree;

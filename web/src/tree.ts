@@ -9,7 +9,7 @@ import { type AllocationRecords, type Changes, type Data, Fate, Kind, type Numbe
 /** The kind of a node. */
 export const What = { Root: 0, Frame: 1, Type: 2, Group: 3 } as const;
 
-/** Records in the order of the nodes: those of node `n` are `start[n]` up to `start[n + 1]`. */
+/** Records in the order of the nodes: node `n`'s are `start[n]` up to `start[n + 1]`. */
 export interface NodeRecords {
   start: Numbers;
   bucket: Uint16Array;
@@ -196,8 +196,8 @@ function hash(parent: number, what: number, id: number, line: number): number {
 }
 
 /**
- * Merges the stacks; with `byLine`, frames of one function at different lines are different nodes. `by`: what is at the top, with its own
- * calls below it.
+ * Merges the stacks; with `byLine`, frames of one function at different lines are different nodes. `by`: the rows at the
+ * top, with their own calls below it.
  */
 export function merge(data: Data, byLine: boolean, by: By): Tree {
   const builder = new TreeBuilder(data.stackParent.length + (data.allocations.length >> 1));
@@ -291,7 +291,7 @@ function used(data: Data): Uint8Array {
   return used;
 }
 
-/** The records of what is alive at the end, and their places among all. */
+/** The records of live memory at the end, and their places among all. */
 function stillLive(from: AllocationRecords): { records: Columns; kept: Numbers } {
   const kept = Uint32Array.from(from.fate.keys()).filter((at) => from.fate[at] === Fate.StillLive);
   const column = (of: Numbers | Int32Array) => kept.map((at) => of[at]!);

@@ -113,7 +113,7 @@ def by_row(found: Any) -> dict[tuple[str, str, int], Any]:
 
 
 def summaries(profile: Path) -> dict[str, Any]:
-    """What is asked of a profile: each grouping, and the peak by function."""
+    """The questions to a profile: each grouping, and the peak by function."""
     found = {by: summary(profile, "--by", by) for by in GROUPINGS}
     found["peak"] = summary(profile, "--by", "function", "--at", "peak")
     return found
@@ -133,7 +133,7 @@ def compare(exact: dict[str, Any], again: dict[str, Any] | None, runs: list[dict
         density = fmean(run[by]["samples"] / run[by]["all"]["bytes"]["estimate"] for run in runs)
         for key, row in by_row(exact[by]).items():
             seen = [each.get(key) for each in rows]
-            # Samples for each byte of this row: of few, those of the whole program.
+            # Samples for each byte of this row: of few, the whole program's.
             samples = fmean(one["samples"] if one else 0 for one in seen)
             own_bytes = _value(row, "self_bytes")
             each_byte = samples / own_bytes if samples >= 1 and own_bytes > 0 else density
@@ -179,7 +179,7 @@ def _profile(bench: Bench, script: Path, every: str, seed: int = 1) -> dict[str,
         # The period depends on the program's speed, so no seed repeats a run.
         words = [word for word in words if word != "--seed" and not word.isdigit()]
     environment = own().environment() | {"PYTHONDONTWRITEBYTECODE": "1"}
-    # Not on one core: what is measured here is bytes.
+    # Not on one core: bytes are measured here.
     done = subprocess.run(words, cwd=script.parent, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise subprocess.CalledProcessError(done.returncode, words, done.stdout, done.stderr)
@@ -206,7 +206,7 @@ def run(bench: Bench) -> Raw:
 
 
 def as_raw(found: Found, exact: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is kept of one program and period."""
+    """The figures of one program and period."""
     largest = sorted(by_row(exact["function"]).items(), key=lambda one: -_value(one[1], "self_bytes"))[:14]
     first = by_row(runs[0]["function"])
     nothing = _nothing(runs[0]["function"], False, 1.0)

@@ -48,8 +48,8 @@ THREADED = "--second-thread"
 MOST = 1.03
 MOST_MEAN = 1.01
 MOST_FAULTS = 1.05
-# Pages that a session touches for the first time do not count: 1 MiB. Those of PyPy's compiler and collector differ from run
-# to run.
+# Pages that a session touches for the first time do not count: 1 MiB. PyPy's compiler's and collector's differ from run to
+# run.
 OWN_FAULTS = {False: 256, True: 4096}
 
 
@@ -139,7 +139,7 @@ def _title(row: dict[str, Any]) -> str:
 
 
 def lines(raw: Raw) -> list[str]:
-    """A table for each interpreter, and what is over the limits."""
+    """A table for each interpreter, and the figures over the limits."""
     turns = max(
         (len(row["plain"]) for one in raw["interpreters"].values() for row in one["cases"]), default=0
     )

@@ -46,7 +46,7 @@ def measure_on(bench: Bench, python: Interpreter, rounds: int, raw: Raw) -> None
 
 
 def _runs(python: Interpreter, script: Path) -> bool:
-    """Whether a program runs without nthbyte: packages with machine code are those of this interpreter."""
+    """Whether a program runs without nthbyte: packages with machine code are this interpreter's."""
     try:
         run_together([_plain(python, [str(script)])], python)
     except Failed:
@@ -61,7 +61,7 @@ def _plain(python: Interpreter, program: list[str]) -> Command:
 
 
 def _environment(python: Interpreter) -> dict[str, str]:
-    """PyPy's nursery is as large as that of the paper; by default, its size follows the processor's cache."""
+    """PyPy's nursery is as large as the paper's; by default, its size follows the processor's cache."""
     return {"PYPY_GC_NURSERY": NURSERY} if python.is_pypy else {}
 
 

@@ -27,7 +27,7 @@ def run(bench: Bench) -> Raw:
 
 
 def lines(raw: Raw) -> list[str]:
-    """Tables like those of CPython."""
+    """Tables like CPython's."""
     return [
         f"Whole processes with a nursery of {overhead.NURSERY[:-1]} MiB. *Overhead against the period* has programs that are warm.",
         "",

@@ -1,7 +1,7 @@
 """The tools that people use today, on the same programs: what they cost, and what they find.
 
 The exact answer is nthbyte's ``--every 1``. Compared are the ten functions with the most bytes of their own: how many of the true
-ten a tool has among its ten, by file and name. tracemalloc knows only what is alive, so its ten are those at the end of the
+ten a tool has among its ten, by file and name. tracemalloc knows only live memory, so its ten are the ten at the end of the
 program; scalene knows lines and functions. A tool whose result this cannot read is measured without.
 """
 
@@ -24,7 +24,7 @@ from evaluation.spread import Spread
 from evaluation.words import bytes_text, table
 
 UNDER = BENCH / "evaluation" / "under"
-# Those of the programs that do a task of their own with a package; the others are written as benchmarks.
+# The programs that do a task of their own with a package; the others are written as benchmarks.
 PROGRAMS = (
     "astroid_modules",
     "chameleon_table",

@@ -1,4 +1,4 @@
-/* Counts its own requests. Prints the calls and the bytes of `work` in all threads, and what is left of them in bytes;
+/* Counts its own requests. Prints the calls and the bytes of `work` in all threads, and the bytes of them that are left;
    then the same of the library. A forked child prints its own line first. */
 #include <dlfcn.h>
 #include <pthread.h>

@@ -21,7 +21,7 @@ static void *volatile kept;
     }
 
 #define MAP(size) mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-/* A mapping counts with what is touched of it. */
+/* A mapping counts with its touched bytes. */
 #define TOUCHED(call) memset(call, 1, LARGE)
 
 EACH(use_malloc, CALLS, malloc(SIZE))

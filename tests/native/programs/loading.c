@@ -62,7 +62,7 @@ static void *come_and_go(void *argument)
     return NULL;
 }
 
-/* The bytes of mapped files that may be written to, but for those of nthbyte's own library: it opens its reserve. */
+/* The bytes of mapped files that may be written to, but for nthbyte's own library's: it opens its reserve. */
 static unsigned long writable(const char *own)
 {
     unsigned long found = 0, start, end;
@@ -124,7 +124,7 @@ int main(int count, char **arguments)
     CHECK(writable(arguments[1]) == before_it);
     free(before);
 
-    /* This program's own calls, those of a library that was loaded before, and what dlsym finds. */
+    /* The calls of this program and of a library that was loaded before, and what dlsym finds. */
     uint64_t seen = samples;
     free(malloc(100));
     CHECK(samples == seen + 1);

@@ -1,4 +1,4 @@
-/* A library whose `dlsym` allocates, as that of the C library did before version 2.34. */
+/* A library whose `dlsym` allocates, as the C library's did before version 2.34. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
