@@ -54,13 +54,14 @@ SUITES = (
     Suite("structure", "test-structure"),
     Suite("pytest CPython", "test-cpython", needs="build"),
     Suite("integrations", "test-integrations", needs="build", only_in_all=True),
-    Suite("pytest formats", "test-formats", needs="build"),
+    Suite("pytest formats", "test-formats", needs="build", cores=1),
     Suite("Collector", "test-collector", needs="build", only_in_all=True),
-    Suite("pytest processes", "test-processes", needs="build"),
+    # Most of it waits.
+    Suite("pytest processes", "test-processes", needs="build", cores=1),
     Suite("pytest native", "test-native", needs="build"),
     Suite("RPython", "test-rpython", needs="build", only_in_all=True),
     Suite("emulated", "test-emulated", needs="build", only_in_all=True),
-    Suite("compatibility", "test-compatibility", needs="build"),
+    Suite("compatibility", "test-compatibility", needs="build", cores=1),
     # Suites of one core begin in this order beside `cargo test`, the longest first.
     Suite("page", "test-page", cores=1),
     Suite("bench", "test-bench", cores=1),

@@ -20,6 +20,8 @@
 use statrs::function::erf::erfc;
 use statrs::function::gamma::{gamma_lr, gamma_ur};
 
+use crate::crossing::crossing;
+
 /// The probability outside the interval, on each side.
 pub(crate) const TAIL: f64 = 0.025;
 
@@ -32,7 +34,10 @@ const MANY: f64 = 200.0;
 /// Below this count there is nothing.
 const NONE: f64 = 1e-9;
 
-/// Mean, variance and third central moment of what a row may be, as far as its samples tell. Independent parts' add up.
+/// The precision of a limit, as a part of where it may lie.
+const PRECISION: f64 = 1e-12;
+
+/// Mean, variance and third central moment of what a row may be, as far as its samples tell: sums over independent parts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cumulants {
     pub(crate) mean: f64,
@@ -72,8 +77,8 @@ impl Cumulants {
         let above = |x: f64| f64::midpoint(seen.above(x), more.above(x));
         let least = seen.certain.min(more.certain);
         let most = self.mean + 12.0 * heaviest + 10.0 * self.variance.sqrt();
-        let low = bisect(least, self.mean, |x| above(x) > 1.0 - TAIL);
-        let high = bisect(self.mean, most, |x| above(x) > TAIL);
+        let low = falls_to(1.0 - TAIL, least, self.mean, above);
+        let high = falls_to(TAIL, self.mean, most, above);
         // A row with samples may be no smaller than one without. The rest is an approximation, this is not.
         (low, high.max(heaviest * poisson_high(0.0)))
     }
@@ -130,16 +135,13 @@ fn poisson_low(count: f64) -> f64 {
     if count > MANY {
         return many(count, -Z);
     }
-    let below = |mean: f64| {
-        // A gamma distribution of shape 0 is always 0.
-        let first = if count > NONE {
-            gamma_lr(count, mean)
-        } else {
-            1.0
-        };
-        f64::midpoint(first, gamma_lr(count + 1.0, mean))
-    };
-    bisect(0.0, count.max(NONE), |mean| below(mean) < TAIL)
+    if count <= NONE {
+        return 0.0;
+    }
+    let below = |mean| f64::midpoint(gamma_lr(count, mean), gamma_lr(count + 1.0, mean));
+    // No function of statrs takes 0.
+    let least = f64::MIN_POSITIVE;
+    crossing(least, count, PRECISION * count, |mean| below(mean) - TAIL)
 }
 
 /// The upper one.
@@ -147,16 +149,13 @@ fn poisson_high(count: f64) -> f64 {
     if count > MANY {
         return many(count, Z);
     }
-    let above = |mean: f64| {
-        let first = if count > NONE {
-            gamma_ur(count, mean)
-        } else {
-            0.0
-        };
-        f64::midpoint(first, gamma_ur(count + 1.0, mean))
-    };
+    if count <= NONE {
+        // Half of the probability of no sample is e^-mean / 2.
+        return -(2.0 * TAIL).ln();
+    }
+    let above = |mean| f64::midpoint(gamma_ur(count, mean), gamma_ur(count + 1.0, mean));
     let most = count + 10.0 + 6.0 * count.sqrt();
-    bisect(count, most, |mean| above(mean) > TAIL)
+    falls_to(TAIL, count, most, above)
 }
 
 /// Mid-P is the mean of two gamma distributions, of shapes `count` and `count + 1`; a shape halfway between them
@@ -167,17 +166,9 @@ fn many(count: f64, z: f64) -> f64 {
     shape * cube * cube * cube
 }
 
-/// The point at which `holds` changes from true to false; `low` if it is never true.
-fn bisect(mut low: f64, mut high: f64, holds: impl Fn(f64) -> bool) -> f64 {
-    for _ in 0..48 {
-        let middle = f64::midpoint(low, high);
-        if holds(middle) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    low
+/// The point at which a falling function falls to `value`.
+fn falls_to(value: f64, low: f64, high: f64, function: impl Fn(f64) -> f64) -> f64 {
+    crossing(low, high, PRECISION * (high - low), |x| value - function(x))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 pub mod aggregate;
 mod columns;
+mod crossing;
 pub mod diff;
 pub mod estimate;
 pub mod explain;

@@ -8,6 +8,8 @@
 use statrs::function::erf::erfc;
 use statrs::function::gamma::{gamma_lr, gamma_ur};
 
+use crate::crossing::crossing;
+
 /// Below this shape a gamma variable is taken for 0.
 const NOTHING: f64 = 1e-4;
 
@@ -56,51 +58,18 @@ impl GammaDifference {
         let miss = |x: f64| self.below(x) - probability;
         let mut step = 2.5 * deviation;
         let (mut low, mut high) = (self.mean() - step, self.mean() + step);
-        let (mut miss_low, mut miss_high) = (miss(low), miss(high));
         // Bounded: both tails fall exponentially at least.
         for _ in 0..60 {
-            if miss_low <= 0.0 && miss_high >= 0.0 {
+            if miss(low) > 0.0 {
+                low -= step;
+            } else if miss(high) < 0.0 {
+                high += step;
+            } else {
                 break;
             }
             step *= 2.0;
-            if miss_low > 0.0 {
-                (high, miss_high) = (low, miss_low);
-                low -= step;
-                miss_low = miss(low);
-            } else {
-                (low, miss_low) = (high, miss_high);
-                high += step;
-                miss_high = miss(high);
-            }
         }
-        // The Illinois method: regula falsi, with half the weight for an end that stays.
-        let mut stayed = 0;
-        for _ in 0..60 {
-            let (down, up) = (-miss_low, miss_high);
-            let middle = if down + up > 0.0 {
-                (low * up + high * down) / (up + down)
-            } else {
-                f64::midpoint(low, high)
-            };
-            let found = miss(middle);
-            if found.abs() < 1e-7 * probability || high - low < 1e-9 * deviation {
-                return middle;
-            }
-            if found < 0.0 {
-                (low, miss_low) = (middle, found);
-                if stayed == 1 {
-                    miss_high /= 2.0;
-                }
-                stayed = 1;
-            } else {
-                (high, miss_high) = (middle, found);
-                if stayed == -1 {
-                    miss_low /= 2.0;
-                }
-                stayed = -1;
-            }
-        }
-        f64::midpoint(low, high)
+        crossing(low, high, 1e-9 * deviation, miss)
     }
 
     /// `distance`: from the shift. All in units of the lower scale.
