@@ -77,7 +77,7 @@ const COMMANDS: [(&str, Command); 17] = [
         out.write_all(text.as_bytes())
     }),
     ("explain", |profile, out| {
-        let explanation = Explanation::of_whole(profile, &ExplainOptions::default());
+        let explanation = Explanation::of(profile, &ExplainOptions::default());
         out.write_all(explanation.render(80, Style::Plain).as_bytes())
     }),
     ("leaks", |profile, out| {

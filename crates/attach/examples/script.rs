@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use nthbyte_attach::Target;
+use nthbyte_attach::{Awaited, Target};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -12,7 +12,8 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let pid = pid.parse().expect("a process's number");
-    let done = Target::open(pid).and_then(|target| target.run(code, Duration::from_secs(4)));
+    let run = |target: Target| target.run(code, Duration::from_secs(4), &Awaited::default());
+    let done = Target::open(pid).and_then(run);
     match done {
         Ok(text) => {
             println!("{text}");

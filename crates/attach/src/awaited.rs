@@ -3,36 +3,40 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-static SINCE: Mutex<Option<Instant>> = Mutex::new(None);
-
-/// Since when this process waits for an answer; `None` if it does not, or what was asked has not begun.
-#[must_use]
-pub fn awaited_since() -> Option<Instant> {
-    *SINCE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn set(since: Option<Instant>) {
-    *SINCE.lock().unwrap_or_else(PoisonError::into_inner) = since;
-}
-
-/// While this lives, an answer is awaited.
-#[derive(Debug)]
-pub struct Awaited(Instant);
+/// Whoever asks has one, and another thread may look at it meanwhile.
+#[derive(Debug, Default)]
+pub struct Awaited(Mutex<Option<Instant>>);
 
 impl Awaited {
-    pub fn new() -> Self {
-        let now = Instant::now();
-        set(Some(now));
-        Self(now)
+    /// Since when; `None` if nothing was asked, it has not begun, or it is done.
+    #[must_use]
+    pub fn since(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn elapsed(&self) -> Duration {
-        self.0.elapsed()
+    /// The process has begun.
+    pub(crate) fn begin(&self) -> Begun<'_> {
+        let now = Instant::now();
+        self.set(Some(now));
+        Begun(self, now)
+    }
+
+    fn set(&self, since: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 }
 
-impl Drop for Awaited {
+/// While this lives, the answer is awaited.
+pub(crate) struct Begun<'a>(&'a Awaited, Instant);
+
+impl Begun<'_> {
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.1.elapsed()
+    }
+}
+
+impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        set(None);
+        self.0.set(None);
     }
 }

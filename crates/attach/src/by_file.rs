@@ -53,6 +53,7 @@ pub fn run(
     request: &dyn Request,
     script: &str,
     limit: Duration,
+    awaited: &Awaited,
 ) -> Result<String, Refusal> {
     let placed = Placed::new(pid, request, script)?;
     let mut path = placed.path();
@@ -76,7 +77,7 @@ pub fn run(
         }
         let now = Instant::now();
         if placed.has_begun() {
-            if begun.get_or_insert_with(Awaited::new).elapsed() >= LONGEST_SCRIPT {
+            if begun.get_or_insert_with(|| awaited.begin()).elapsed() >= LONGEST_SCRIPT {
                 return Err(no_end(pid));
             }
         } else if now >= end {

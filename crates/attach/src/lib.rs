@@ -50,7 +50,7 @@ mod target;
 #[path = "no_target.rs"]
 mod target;
 
-pub use awaited::awaited_since;
+pub use awaited::Awaited;
 pub use process::{is_stopped, own_number, owner, state};
 pub use refusal::Refusal;
 pub use target::{Target, Way};

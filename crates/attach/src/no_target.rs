@@ -1,7 +1,8 @@
-//! A process to attach to, on a processor where that is not possible.
+//! A process to attach to, on a processor where there is none.
 
 use std::time::Duration;
 
+use crate::awaited::Awaited;
 use crate::process;
 use crate::refusal::{Refusal, refuse};
 
@@ -15,11 +16,9 @@ pub enum Way {
     Remote,
 }
 
-/// A process; there is none that can be attached to here.
+/// A process that a script can be brought into: none.
 #[derive(Debug)]
-pub struct Target {
-    pid: u32,
-}
+pub enum Target {}
 
 impl Target {
     /// Refuses.
@@ -39,23 +38,17 @@ impl Target {
         self
     }
 
-    /// The process's number.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.pid
-    }
-
     /// The interpreter.
     #[must_use]
     pub fn interpreter(&self) -> &str {
-        ""
+        match *self {}
     }
 
     /// Runs a script.
     ///
     /// # Errors
-    /// Always.
-    pub fn run(&self, _: &str, _: Duration) -> Result<String, Refusal> {
-        Err(refuse!("process {} cannot be entered", self.pid))
+    /// None.
+    pub fn run(&self, _: &str, _: Duration, _: &Awaited) -> Result<String, Refusal> {
+        match *self {}
     }
 }

@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use crate::awaited::Awaited;
 use crate::by_file::{self, Request};
 use crate::image::Image;
 use crate::memory::{MapsLine, Memory};
@@ -44,9 +45,10 @@ impl PyPy {
         memory: &Memory,
         script: &str,
         limit: Duration,
+        awaited: &Awaited,
     ) -> Result<String, Refusal> {
         let counter = self.counter;
-        by_file::run(pid, &Counter { counter, memory }, script, limit)
+        by_file::run(pid, &Counter { counter, memory }, script, limit, awaited)
     }
 }
 

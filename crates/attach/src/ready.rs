@@ -21,13 +21,19 @@ const LONGEST_WORK: Duration = Duration::from_secs(300);
 /// How often it is seen whether the process is still there.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
-/// Sends a request to a process, and returns its answer; `None` if it does not listen. `text` is what `_ready.py` reads.
+/// Sends a request to a process, and returns its answer; `None` if it does not listen. `text` is what `_ready.py` reads;
+/// `awaited` says when the process has begun.
 ///
 /// # Errors
 /// If there is no such process, it is another user's, or it does not begin within `limit`; then it does not do what was asked
 /// later either.
-pub fn ask(pid: u32, text: &str, limit: Duration) -> Result<Option<String>, Refusal> {
-    in_its_network(pid, || exchange(pid, text, limit), None)
+pub fn ask(
+    pid: u32,
+    text: &str,
+    limit: Duration,
+    awaited: &Awaited,
+) -> Result<Option<String>, Refusal> {
+    in_its_network(pid, || exchange(pid, text, limit, awaited), None)
 }
 
 /// Why a process that may be ready cannot be asked, for those who may not enter its network. `None` if it could be.
@@ -129,7 +135,12 @@ fn name(pid: u32) -> Option<String> {
     ))
 }
 
-fn exchange(pid: u32, text: &str, limit: Duration) -> Result<Option<String>, Refusal> {
+fn exchange(
+    pid: u32,
+    text: &str,
+    limit: Duration,
+    awaited: &Awaited,
+) -> Result<Option<String>, Refusal> {
     let Some(name) = name(pid) else {
         return Ok(None);
     };
@@ -159,7 +170,7 @@ fn exchange(pid: u32, text: &str, limit: Duration) -> Result<Option<String>, Ref
                 return Err(refuse!("process {sender} answers in the name of {pid}"));
             }
             Ok((answer, _)) if answer == BEGUN => {
-                begun = Some(Awaited::new());
+                begun.get_or_insert_with(|| awaited.begin());
             }
             Ok((answer, _)) => return Ok(Some(answer)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

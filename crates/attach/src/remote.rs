@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use crate::awaited::Awaited;
 use crate::by_file::{self, Request};
 use crate::interpreter::Interpreter;
 use crate::memory::Memory;
@@ -96,8 +97,9 @@ impl Remote {
         memory: &Memory,
         script: &str,
         limit: Duration,
+        awaited: &Awaited,
     ) -> Result<String, Refusal> {
-        by_file::run(pid, &Fields { of: self, memory }, script, limit)
+        by_file::run(pid, &Fields { of: self, memory }, script, limit, awaited)
     }
 }
 

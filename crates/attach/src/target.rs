@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::awaited::Awaited;
 use crate::interpreter::Interpreter;
 use crate::memory::{Memory, mappings};
 use crate::process;
@@ -78,12 +79,6 @@ impl Target {
         Self { way, ..self }
     }
 
-    /// The process's number.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.pid
-    }
-
     /// The interpreter and its version: `CPython 3.13.0`.
     #[must_use]
     pub fn interpreter(&self) -> &str {
@@ -95,24 +90,37 @@ impl Target {
 
     /// Runs a script, once, in names of its own, and returns the text in its variable `result`: up to 8 KiB. The script is
     /// run again if `result` is `again`, because the interpreter still starts, and if a handler of the program raised an
-    /// exception before there was a result. The program gets that exception.
+    /// exception before there was a result. The program gets that exception. `awaited` says when it has begun.
     ///
     /// # Errors
     /// If it does not begin within `limit`: then it never runs. If the process ends; if the system refuses.
-    pub fn run(&self, script: &str, limit: Duration) -> Result<String, Refusal> {
+    pub fn run(
+        &self,
+        script: &str,
+        limit: Duration,
+        awaited: &Awaited,
+    ) -> Result<String, Refusal> {
         // What a thread traces is let go of by the kernel at the thread's end, also if it has not stopped in time.
-        let done = std::thread::scope(|scope| scope.spawn(|| self.run_here(script, limit)).join());
+        let run = || self.run_here(script, limit, awaited);
+        let done = std::thread::scope(|scope| scope.spawn(run).join());
         let done = done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         done.map_err(|refusal| process::ended_or(self.pid, refusal))
     }
 
-    fn run_here(&self, script: &str, limit: Duration) -> Result<String, Refusal> {
+    fn run_here(
+        &self,
+        script: &str,
+        limit: Duration,
+        awaited: &Awaited,
+    ) -> Result<String, Refusal> {
         let end = Instant::now() + limit;
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let ended = match &self.found {
-                Found::CPython(interpreter) => self.run_in(interpreter, script, left)?,
-                Found::PyPy(pypy) => Ended::With(pypy.run(self.pid, &self.memory, script, left)?),
+                Found::CPython(interpreter) => self.run_in(interpreter, script, left, awaited)?,
+                Found::PyPy(pypy) => {
+                    Ended::With(pypy.run(self.pid, &self.memory, script, left, awaited)?)
+                }
             };
             let why = match ended {
                 Ended::With(text) if text != "again" => return Ok(text),
@@ -131,17 +139,18 @@ impl Target {
         interpreter: &Interpreter,
         script: &str,
         limit: Duration,
+        awaited: &Awaited,
     ) -> Result<Ended, Refusal> {
         let remotely = || {
             let remote = Remote::find(self.pid, &self.memory, interpreter)?;
-            let answer = remote.run(self.pid, &self.memory, script, limit)?;
+            let answer = remote.run(self.pid, &self.memory, script, limit, awaited)?;
             Ok(Ended::With(answer))
         };
         if self.way == Way::Remote {
             return remotely();
         }
         let mut injection = Injection::new(self.pid, &self.memory)?;
-        match injection.run(interpreter, script, limit) {
+        match injection.run(interpreter, script, limit, awaited) {
             // The reason of the first way is the better one.
             Err(refusal) if injection.has_no_page => remotely().map_err(|_: Refusal| refusal),
             done => done,

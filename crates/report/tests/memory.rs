@@ -290,7 +290,7 @@ fn a_report_says_how_far_its_reading_is_from_the_moment() {
     assert_eq!(far(&profile, At::Peak), None);
     let explained = |profile: &Profile| {
         let asked = ExplainOptions::default();
-        let explanation = Explanation::of_whole(profile, &asked);
+        let explanation = Explanation::of(profile, &asked);
         let answers = explanation.answers.into_iter();
         let sentences: Vec<String> = answers.flat_map(|answer| answer.sentences).collect();
         sentences.join(" ")

@@ -107,6 +107,7 @@ impl<'a> Injection<'a> {
         interpreter: &Interpreter,
         script: &str,
         limit: Duration,
+        awaited: &Awaited,
     ) -> Result<Ended, Refusal> {
         let block = block_of(self.pid, interpreter, script)?;
         let end = Instant::now() + limit;
@@ -117,7 +118,7 @@ impl<'a> Injection<'a> {
             match self.state()? {
                 state::DONE => break,
                 state::RUNNING
-                    if begun.get_or_insert_with(Awaited::new).elapsed() > LONGEST_SCRIPT =>
+                    if begun.get_or_insert_with(|| awaited.begin()).elapsed() > LONGEST_SCRIPT =>
                 {
                     self.pages = None;
                     return Err(no_end(self.pid));

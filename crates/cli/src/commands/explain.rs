@@ -58,7 +58,7 @@ impl Arguments {
         };
         let explanation = during("answering", || match resident {
             Some(whole) => Explanation::of_part(&prepared.profile, &asked, whole),
-            None => Explanation::of_whole(&prepared.profile, &asked),
+            None => Explanation::of(&prepared.profile, &asked),
         });
         Output::Standard.write(|out| {
             if self.json {

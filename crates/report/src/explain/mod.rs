@@ -206,8 +206,6 @@ mod weight {
 /// The profile, and what several questions need of it.
 struct Facts<'a> {
     profile: &'a Profile,
-    /// What the resident set was made of, if that was asked.
-    resident: Option<Resident>,
     asked: &'a ExplainOptions,
     aggregate: Aggregate,
     /// Bytes allocated, as estimated.
@@ -224,34 +222,26 @@ struct Facts<'a> {
 }
 
 impl Explanation {
-    /// Answers all questions.
+    /// Answers all questions of a whole profile.
     #[must_use]
     pub fn of(profile: &Profile, asked: &ExplainOptions) -> Self {
-        Self::answering(profile, asked, || None)
-    }
-
-    /// The same of a whole profile, with what the resident set was made of.
-    #[must_use]
-    pub fn of_whole(profile: &Profile, asked: &ExplainOptions) -> Self {
-        let resident = || Some(Resident::of(profile));
-        Self::answering(profile, asked, resident)
+        Self::answering(profile, asked, || Resident::of(profile))
     }
 
     /// The same of a part, with what the resident set was made of: of the whole profile, before samples were removed.
     #[must_use]
     pub fn of_part(profile: &Profile, asked: &ExplainOptions, whole: Resident) -> Self {
-        Self::answering(profile, asked, || Some(whole))
+        Self::answering(profile, asked, || whole)
     }
 
     fn answering(
         profile: &Profile,
         asked: &ExplainOptions,
-        resident: impl FnOnce() -> Option<Resident> + Send,
+        resident: impl FnOnce() -> Resident + Send,
     ) -> Self {
         let leaks = || Leaks::of_one("", profile, asked.repeated);
         let facts = || both(resident, || Facts::of(profile, asked));
-        let (leaks, (resident, mut facts)) = both(leaks, facts);
-        facts.resident = resident;
+        let (leaks, (resident, facts)) = both(leaks, facts);
         let bytes = facts.aggregate.estimator.bytes(&facts.aggregate.all.all);
         let mut answers = Vec::new();
         let killed = Killed::of(profile);
@@ -264,7 +254,7 @@ impl Explanation {
         answers.extend(collector::answer(&facts));
         answers.extend(compiler::answer(&facts));
         answers.extend(peak::answer(&facts));
-        answers.extend(rss::answer(&facts));
+        answers.extend(rss::answer(&facts, &resident));
         answers.extend(running::answer(&facts));
         answers.extend(churn::processes(&facts));
         answers.extend(period::answer(&facts));
@@ -304,7 +294,6 @@ impl<'a> Facts<'a> {
         let estimate = aggregate.all.all.bytes.estimate;
         Self {
             profile,
-            resident: None,
             asked,
             places: Places::of(profile),
             exact: profile.is_exact(),

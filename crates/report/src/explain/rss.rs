@@ -44,7 +44,7 @@ impl Resident {
 
 /// The largest resident set, and what it was made of; at the end, who holds the free memory. Of several processes nothing
 /// is said: they share memory.
-pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
+pub(super) fn answer(facts: &Facts<'_>, resident: &Resident) -> Option<Answer> {
     let profile = facts.profile;
     let readings = profile.memory.iter();
     let largest = readings
@@ -53,11 +53,10 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let largest = largest.filter(|_| profile.processes.len() < 2)?;
     let mut answer = facts.answer(Topic::Rss, weight::RSS, &["memory"]);
     answer.figure("rss_bytes", Estimate::exact(largest as f64));
-    let resident = facts.resident.as_ref();
-    if let Some(end) = resident.and_then(|of| of.end.as_ref()) {
+    if let Some(end) = &resident.end {
         held(end, &mut answer);
     }
-    match resident.and_then(|of| of.peak.as_ref()) {
+    match &resident.peak {
         Some(memory) => made_of(memory, largest as f64, &mut answer),
         None => answer.say(format!("RSS was {} at most.", text::bytes(largest as f64))),
     }

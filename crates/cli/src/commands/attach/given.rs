@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use nthbyte_attach::Target;
+use nthbyte_attach::{Awaited, Target};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
@@ -43,14 +43,14 @@ impl Given {
     /// If the process runs no Python code within `limit`, or the system refuses.
     pub fn give(pid: u32, folders: [&Path; 2], limit: Duration) -> Result<Self> {
         let target = Target::open(pid)?;
-        let made = target.run(PAIR, limit)?;
+        let made = target.run(PAIR, limit, &Awaited::default())?;
         let ends: Vec<i32> = made.split(' ').filter_map(|end| end.parse().ok()).collect();
         let [one, other] = ends[..] else {
             bail!("process {pid} has no descriptors left");
         };
         let sent = send(pid, one, folders);
         // Also if nothing was sent: it closes both ends.
-        let received = target.run(&receive(one, other), limit)?;
+        let received = target.run(&receive(one, other), limit, &Awaited::default())?;
         sent.context("a folder cannot be given to the process")?;
         let numbers: Vec<u32> = received
             .split(' ')
@@ -103,7 +103,7 @@ result = ''
         );
         if let Ok(target) = Target::open(pid) {
             // What it does not close is closed at its end.
-            let _ = target.run(&script, limit);
+            let _ = target.run(&script, limit, &Awaited::default());
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use nthbyte_attach::{Target, Way, ready};
+use nthbyte_attach::{Awaited, Target, Way, ready};
 
 use super::slow_answer;
 
@@ -112,7 +112,9 @@ finally:
         limit: Duration,
         package: &Path,
     ) -> Result<Vec<String>> {
-        slow_answer::during(pid, || self.ask_by(pid, method, limit, package))
+        slow_answer::during(pid, |awaited| {
+            self.ask_by(pid, method, limit, package, awaited)
+        })
     }
 
     fn ask_by(
@@ -121,9 +123,11 @@ finally:
         method: Method,
         limit: Duration,
         package: &Path,
+        awaited: &Awaited,
     ) -> Result<Vec<String>> {
+        let inside = |way| self.ask_inside(pid, limit, package, way, awaited);
         let answer = match method {
-            Method::Ready => match ready::ask(pid, &self.0, limit)? {
+            Method::Ready => match ready::ask(pid, &self.0, limit, awaited)? {
                 Some(answer) => answer,
                 None => match ready::why_not(pid)? {
                     Some(reason) => bail!("{reason}"),
@@ -132,11 +136,11 @@ finally:
                     ),
                 },
             },
-            Method::Ptrace => self.ask_inside(pid, limit, package, Way::Best)?,
-            Method::RemoteExec => self.ask_inside(pid, limit, package, Way::Remote)?,
-            Method::Auto => match ready::ask(pid, &self.0, limit)? {
+            Method::Ptrace => inside(Way::Best)?,
+            Method::RemoteExec => inside(Way::Remote)?,
+            Method::Auto => match ready::ask(pid, &self.0, limit, awaited)? {
                 Some(answer) => answer,
-                None => self.ask_inside(pid, limit, package, Way::Best)?,
+                None => inside(Way::Best)?,
             },
         };
         if let Some(reason) = answer.strip_prefix('!') {
@@ -146,10 +150,17 @@ finally:
         Ok(lines.split('\n').map(str::to_owned).collect())
     }
 
-    fn ask_inside(&self, pid: u32, limit: Duration, package: &Path, way: Way) -> Result<String> {
+    fn ask_inside(
+        &self,
+        pid: u32,
+        limit: Duration,
+        package: &Path,
+        way: Way,
+        awaited: &Awaited,
+    ) -> Result<String> {
         let target = Target::open(pid)?.by(way);
         let script = self.script(package)?;
-        Ok(target.run(&script, limit)?)
+        Ok(target.run(&script, limit, awaited)?)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use nthbyte_attach::awaited_since;
+use nthbyte_attach::Awaited;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -17,20 +17,22 @@ const STEP: Duration = Duration::from_millis(200);
 const SILENT: Duration = Duration::from_secs(10);
 
 /// Calls `work`, which asks a process. If the answer takes long, this says so; from then on Ctrl-C ends this command.
-pub fn during<T>(pid: u32, work: impl FnOnce() -> T) -> T {
+pub fn during<T>(pid: u32, work: impl FnOnce(&Awaited) -> T) -> T {
+    let awaited = Awaited::default();
     thread::scope(|scope| {
         // Closed when the work is done.
         let (open, end) = channel();
-        scope.spawn(move || watch(pid, &end));
-        let done = work();
+        scope.spawn(|| watch(pid, &awaited, end));
+        let done = work(&awaited);
         drop(open);
         done
     })
 }
 
-fn watch(pid: u32, end: &Receiver<()>) {
+fn watch(pid: u32, awaited: &Awaited, end: Receiver<()>) {
     while end.recv_timeout(STEP) == Err(RecvTimeoutError::Timeout) {
-        if awaited_since().is_none_or(|since| since.elapsed() < SILENT) {
+        let since = awaited.since();
+        if since.is_none_or(|since| since.elapsed() < SILENT) {
             continue;
         }
         say!(
@@ -41,7 +43,7 @@ fn watch(pid: u32, end: &Receiver<()>) {
         // It comes as late as this, because a recording that has begun in time is ended by it.
         let runtime = Builder::new_current_thread().enable_all().build();
         if let Ok(runtime) = runtime {
-            runtime.block_on(until_interrupted(end));
+            runtime.block_on(until_interrupted(&end));
         }
         return;
     }
