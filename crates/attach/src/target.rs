@@ -94,12 +94,7 @@ impl Target {
     ///
     /// # Errors
     /// If it does not begin within `limit`: then it never runs. If the process ends; if the system refuses.
-    pub fn run(
-        &self,
-        script: &str,
-        limit: Duration,
-        awaited: &Awaited,
-    ) -> Result<String, Refusal> {
+    pub fn run(&self, script: &str, limit: Duration, awaited: &Awaited) -> Result<String, Refusal> {
         // What a thread traces is let go of by the kernel at the thread's end, also if it has not stopped in time.
         let run = || self.run_here(script, limit, awaited);
         let done = std::thread::scope(|scope| scope.spawn(run).join());

@@ -5,7 +5,7 @@
 //! looks as without us. A test counts the instructions.
 //!
 //! The names belong to the whole process: if the agent has loaded this library, another library comes first in the search, and
-//! `malloc` is its function here, too. So each function has a second name, which no other library sees ([`own`](crate::own)).
+//! `malloc` is its function here, too. So each function has a second name, which no other library sees ([`own`](crate::functions::own)).
 
 use std::ffi::c_void;
 use std::mem::offset_of;

@@ -38,7 +38,7 @@
 //!
 //! ```text
 //! entry        the functions that replace others
-//! processor    their machine instructions: x86_64, aarch64          own   their addresses
+//! processor    their machine instructions: x86_64, aarch64
 //! slots        leads the calls of a running process to them
 //! handles      dlsym and dlclose, for libraries that are loaded later
 //! slot_pages, turn    writes to slots, by one thread at a time
@@ -81,8 +81,6 @@ mod mappings;
 mod objects;
 #[cfg(not(test))]
 mod operators;
-#[cfg(not(test))]
-mod own;
 mod replaced;
 mod reports;
 mod sampler;

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use nthbyte_host::process::image;
 
-use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS};
 #[cfg(not(test))]
-use crate::own;
+use crate::functions::own;
+use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS};
 use crate::{calls, definitions, sampler, thread};
 
 /// The replaced functions, by number; null for one that the process does not have, or before the look-up.

@@ -34,13 +34,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use nthbyte_host::keep_errno;
 
 use crate::definitions::{self, linker};
-use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS};
+use crate::functions::{FUNCTIONS, Function, NAMES, OPERATORS, own};
 use crate::handles::{self, UNLOADED};
 use crate::objects::{self, ImportSlot, Object, gnu_hash, table_of_handle};
 use crate::replaced::FOUND;
 use crate::slot_pages::SlotPages;
 use crate::turn::Turn;
-use crate::{bundled, operators, own, processor, replaced, turn};
+use crate::{bundled, operators, processor, replaced, turn};
 
 /// The address of this library's function.
 fn own_address(function: Function) -> usize {

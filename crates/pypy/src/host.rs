@@ -5,7 +5,7 @@ use nthbyte_profile::event::LabelSetId;
 use nthbyte_session::native::{Placed, Request};
 use nthbyte_session::{Host, Recording};
 
-use crate::collector::accounts;
+use crate::collector;
 use crate::holders::pending;
 use crate::labels;
 use crate::stacks::{native, ticks};
@@ -26,7 +26,7 @@ impl Host for PyPy {
     }
 
     fn account(&self, composition: &mut Composition, _is_thorough: bool) {
-        accounts::add(composition);
+        collector::account(composition);
     }
 
     fn place(&self, recording: &mut Recording<'_>, request: &Request) -> Option<Placed> {

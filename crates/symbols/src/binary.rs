@@ -12,7 +12,6 @@ use gimli::{
 };
 use object::{Object, ObjectSection, ObjectSymbol, ReadCache, SymbolKind};
 
-use crate::files;
 use crate::names::demangle;
 
 /// The largest debug information that is read, in bytes, all sections together and without compression. Of a larger one,
@@ -25,6 +24,9 @@ const MAX_INLINED: usize = 64;
 /// `O_NONBLOCK`: the file may be a pipe, which nobody writes to.
 const NONBLOCK: i32 = 0o4000;
 
+/// Where distributions put debug files.
+const DEBUG: &str = "/usr/lib/debug";
+
 type Reader = EndianArcSlice<RunTimeEndian>;
 type ElfFile<'a> = object::File<'a, &'a ReadCache<File>>;
 
@@ -34,7 +36,7 @@ pub(crate) fn find(path: &str, build_id: &str) -> Vec<Binary> {
     if build_id.len() < 4 || !build_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Vec::new();
     }
-    let mut paths = files::debug_files(build_id);
+    let mut paths = debug_files(build_id);
     if path.starts_with('/') {
         paths.push(PathBuf::from(path));
     }
@@ -44,6 +46,26 @@ pub(crate) fn find(path: &str, build_id: &str) -> Vec<Binary> {
         .collect();
     found.sort_by_key(|binary| !binary.has_debug());
     found
+}
+
+/// The debug file of the distribution, and what debuginfod's client has downloaded.
+fn debug_files(build_id: &str) -> Vec<PathBuf> {
+    let (first, rest) = build_id.split_at(2);
+    let mut paths = vec![PathBuf::from(format!(
+        "{DEBUG}/.build-id/{first}/{rest}.debug"
+    ))];
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let caches = [
+        variable("DEBUGINFOD_CACHE_PATH").map(PathBuf::from),
+        variable("XDG_CACHE_HOME").map(|home| PathBuf::from(home).join("debuginfod_client")),
+        variable("HOME").map(|home| PathBuf::from(home).join(".cache/debuginfod_client")),
+    ];
+    for cache in caches.into_iter().flatten() {
+        for kind in ["debuginfo", "executable"] {
+            paths.push(cache.join(build_id).join(kind));
+        }
+    }
+    paths
 }
 
 /// What a file tells of an image.
@@ -190,11 +212,11 @@ fn supplement(name: &[u8], build_id: &str) -> Option<Dwarf<Reader>> {
     if build_id.len() < 4 {
         return None;
     }
-    let mut paths = files::debug_files(build_id);
+    let mut paths = debug_files(build_id);
     let name = std::str::from_utf8(name).ok()?;
     // A name relative to the debug file begins with steps up, to the folder of all of them.
     let name = name.trim_start_matches("../");
-    paths.push(Path::new(files::DEBUG).join(name));
+    paths.push(Path::new(DEBUG).join(name));
     let mut found = paths.iter().map(PathBuf::as_path);
     found.find_map(|path| with_file(path, build_id, dwarf)?)
 }

@@ -1,10 +1,10 @@
 //! The functions of native code in a profile, looked up when it is read.
 //!
 //! ```text
-//! profile: image, build id, address ─▶ files: the binary, its debug file, debuginfod's cache
+//! profile: image, build id, address ─▶ binary: the file, its debug file, debuginfod's cache
 //!                                        │ the same build id
 //!                                        ▼
-//!                                      binary: symbol table, debug information ─▶ names ─▶ functions
+//!                                      symbol table, debug information ─▶ names ─▶ functions
 //! ```
 //!
 //! # What this crate guarantees
@@ -21,7 +21,6 @@
 //! (`.dwo`). The file of a function is its image: its source file is rarely on the machine where a profile is read.
 
 mod binary;
-mod files;
 mod names;
 
 use std::collections::HashMap;

@@ -6,8 +6,8 @@ use nthbyte_profile::{Distances, Method};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::{Value, json};
 
-use super::column::object;
 use super::export::{Export, TrackKind, millis};
+use super::tables::object;
 use super::{categories, markers};
 use crate::names;
 

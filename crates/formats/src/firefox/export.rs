@@ -10,7 +10,7 @@ use nthbyte_profile::model::{Lifetime, ProcessId, TimeSample};
 use super::native::{Native, native_samples};
 use super::packages::Callers;
 use super::sources::Sources;
-use super::strings::Strings;
+use super::tables::Strings;
 use crate::leaves::Leaves;
 use crate::meter::Meter;
 use crate::objects::{Change, Objects};

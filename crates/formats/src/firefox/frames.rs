@@ -6,10 +6,10 @@ use nthbyte_profile::event::{FrameKind, NodeId};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 use super::categories;
-use super::column::{Column, object, same};
 use super::export::Export;
 use super::packages;
 use super::sources::{is_library, native_functions};
+use super::tables::{Column, object, same};
 use crate::names;
 
 /// A kind of resource in the format: a library. The other kinds belong to web pages.

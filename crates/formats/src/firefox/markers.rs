@@ -11,8 +11,8 @@ use serde::ser::{SerializeMap as _, Serializer};
 use serde_json::{Value, json};
 
 use super::categories;
-use super::column::{Column, object, same};
 use super::export::{Export, Track, TrackKind, millis};
+use super::tables::{Column, object, same};
 use crate::names;
 
 /// The format's number for a marker with both a start and an end.

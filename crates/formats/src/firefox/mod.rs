@@ -22,7 +22,6 @@
 //! | description | "Profile information": `meta.extra` |
 
 mod categories;
-mod column;
 mod counters;
 mod description;
 mod export;
@@ -31,7 +30,7 @@ mod markers;
 mod native;
 mod packages;
 mod sources;
-mod strings;
+mod tables;
 mod tracks;
 
 use std::io::{self, BufWriter, Write};

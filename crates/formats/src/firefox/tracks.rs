@@ -4,9 +4,9 @@ use nthbyte_profile::event::{Nanos, NodeId, ThreadId};
 use nthbyte_profile::model::TimeSample;
 use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
 
-use super::column::{Column, object};
 use super::export::{Export, Track, TrackKind, cpu_nanos, millis};
 use super::markers::Markers;
+use super::tables::{Column, object};
 use crate::names;
 use crate::objects::Change;
 use crate::rounding::Rounding;

@@ -1,12 +1,15 @@
-//! Memory of the system, as mappings.
+//! Memory of the system, as mappings, and the size of its pages.
 //!
 //! None is the C library's: see `pool`. And when `free` gets a large block, larger ones come from glibc's heap from
 //! then on, which keeps more of what the program frees (`M_MMAP_THRESHOLD` in mallopt(3)): the program's memory would depend
 //! on ours. The mappings are made by the kernel's number, because calls of `mmap` may be the program's to record.
 
 use std::ptr::null_mut;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+/// The smallest size that an OS page has, in bytes: for tables and alignments that are made when this is compiled.
+pub const SMALLEST_PAGE: usize = 4096;
 
 /// Whether large mappings are huge pages where the kernel has them.
 static PREFERS_HUGE: AtomicBool = AtomicBool::new(false);
@@ -120,10 +123,31 @@ fn pointer(result: libc::c_long) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(result as usize)
 }
 
+/// The size of an OS page in bytes: 4, 16 or 64 KiB. Costs one load after the first call. Safe in a signal handler.
+#[inline]
+#[must_use]
+pub fn page_size() -> usize {
+    static SIZE: AtomicUsize = AtomicUsize::new(0);
+    match SIZE.load(Relaxed) {
+        0 => {
+            let size = ask_page_size();
+            SIZE.store(size, Relaxed);
+            size
+        }
+        known => known,
+    }
+}
+
+#[cold]
+fn ask_page_size() -> usize {
+    // SAFETY: no preconditions. The C library knows it from the process's start, and changes no `errno`.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).unwrap_or(SMALLEST_PAGE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::page_size;
 
     #[test]
     fn mappings_are_aligned_and_whole() {
@@ -146,5 +170,11 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_page_is_a_power_of_two() {
+        assert!(page_size().is_power_of_two() && page_size() >= SMALLEST_PAGE);
+        assert_eq!(page_size(), ask_page_size());
     }
 }

@@ -5,19 +5,16 @@
 //! pool       its small blocks
 //! region     the reserve's memory
 //! free_list  blocks that were given back
-//! mappings   memory of the system
-//! page       the size of OS pages
+//! mappings   memory of the system, and the size of its pages
 //! ```
 
 mod free_list;
 mod mappings;
-mod page;
 mod pool;
 mod region;
 mod reserve;
 
-pub use mappings::prefer_huge_pages;
-pub use page::{SMALLEST_PAGE, page_size};
+pub use mappings::{SMALLEST_PAGE, page_size, prefer_huge_pages};
 #[cfg(any(test, feature = "test-seams"))]
 pub use reserve::failing;
 pub use reserve::{AgentAllocator, Room, close_reserve, has, is_short, own_memory};

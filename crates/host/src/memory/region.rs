@@ -10,8 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use super::free_list::FreeList;
-use super::mappings;
-use super::page::page_size;
+use super::mappings::{self, page_size};
 
 /// Bytes of the region: the rings of two sessions, and some for writing their events.
 const BYTES: usize = 8 << 20;

@@ -20,8 +20,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use super::mappings;
-use super::page::SMALLEST_PAGE;
+use super::mappings::{self, SMALLEST_PAGE};
 use super::pool::{self, Pool};
 use super::region::{self, Region};
 

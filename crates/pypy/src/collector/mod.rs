@@ -6,12 +6,10 @@
 //! followed     where the objects of samples are now, for snapshots
 //! hooks        the functions that take the place of the collector's
 //! large        large objects, which come from `malloc`
-//! accounts     the last totals, for the writer thread
 //! totals       finds the collector's memory totals
-//! statistics   records memory totals at intervals
+//! statistics   records memory totals at intervals, and keeps the last ones for the writer thread
 //! ```
 
-pub mod accounts;
 mod engine;
 mod followed;
 pub mod hooks;
@@ -23,5 +21,5 @@ mod totals;
 pub use engine::Engine;
 pub use large::{calloc_hook, find_sites, free_hook, malloc_hook};
 pub use sampling::Remains;
-pub use statistics::Statistics;
+pub use statistics::{Statistics, account};
 pub use totals::{ReportedTotals, found as found_totals, observe as observe_totals};

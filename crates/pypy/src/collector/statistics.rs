@@ -1,8 +1,11 @@
 //! Memory totals (section 3.6 of the paper).
 
-use nthbyte_profile::event::{Memory, Nanos};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
-use super::accounts::{self, Last};
+use nthbyte_profile::event::{Memory, Nanos};
+use nthbyte_profile::{Composition, Part};
+
 use super::totals::{self, Totals};
 use nthbyte_session::Recording;
 
@@ -11,6 +14,27 @@ const EVERY: Nanos = Nanos(20_000_000);
 /// While the collector sweeps, it counts the old objects again from zero. If it is not known whether it sweeps, a total
 /// that has fallen is ignored for this long.
 const SWEEP: Nanos = Nanos(2_000_000_000);
+
+const PARTS: [Part; 4] = [
+    Part::PypyArenas,
+    Part::PypyObjects,
+    Part::PypyLarge,
+    Part::PypyNursery,
+];
+/// The last recorded bytes of each of the parts; 0 if unknown. The writer thread cannot tell whether the collector is
+/// sweeping, and then counts its objects from zero. So it gets these, which are right: at most some milliseconds old while
+/// the program allocates.
+static LAST: [AtomicU64; PARTS.len()] = [const { AtomicU64::new(0) }; PARTS.len()];
+
+/// Adds the last totals to what the writer thread records. The arenas are blocks of the C library.
+pub fn account(composition: &mut Composition) {
+    for (part, bytes) in PARTS.into_iter().zip(&LAST) {
+        let bytes = bytes.load(Relaxed);
+        if bytes > 0 {
+            composition.set(part, bytes);
+        }
+    }
+}
 
 /// The readings of one session.
 #[derive(Debug)]
@@ -144,12 +168,10 @@ impl Statistics {
         let sum = |(one, other): (u64, u64)| one.saturating_add(other);
         let nursery = self.nursery.unwrap_or(0) as u64;
         let (objects, large) = used.unwrap_or_default();
-        accounts::publish(Last {
-            arenas: arenas.unwrap_or(0),
-            objects,
-            large,
-            nursery,
-        });
+        let parts = [arenas.unwrap_or(0), objects, large, nursery];
+        for (place, bytes) in LAST.iter().zip(parts) {
+            place.store(bytes, Relaxed);
+        }
         recording.memory(Memory {
             time: now,
             heap_used: used.map(sum),

@@ -6,7 +6,6 @@
 //! passed by chance ([`crate::statistics::discovery`]).
 
 mod counted;
-mod key;
 mod limit;
 mod matching;
 mod page;
@@ -34,8 +33,7 @@ use crate::statistics::difference::{self, Side};
 use crate::statistics::discovery::{self, Test};
 use crate::statistics::spread::Spread;
 use crate::summary::By;
-use key::RowKey;
-use matching::Matching;
+use matching::{Matching, RowKey};
 use runs::Run;
 use sides::{Pair, Sides};
 

@@ -12,8 +12,7 @@ use nthbyte_profile::model::{
     Frame, Function, Sample, SamplingId, Shape, StackNode, TimeSample, TypeNames,
 };
 
-use super::key::RowKey;
-use super::matching::Matching;
+use super::matching::{Matching, RowKey};
 use crate::flamegraph::{self, Base};
 
 /// A time of a session on a time axis of this length. The sessions of a side are scaled to the longest.

@@ -9,7 +9,7 @@ use nthbyte_profile::{Profile, Unit};
 use serde::Serialize;
 
 use super::counted::Native;
-use super::key::{Borrowed, RowKey};
+use super::matching::{Borrowed, RowKey};
 use crate::estimate::{self, Moments, Totals};
 use crate::inclusive::{self, ByKey, ByStack, KeyTotals, Sparse, Sum};
 use crate::periods;

@@ -8,8 +8,7 @@ use nthbyte_profile::event::LostKind;
 use nthbyte_profile::{Profile, Source};
 use serde::Serialize;
 
-use super::key::RowKey;
-use super::matching::Matching;
+use super::matching::{Matching, RowKey};
 use super::runs::{Cell, Measure, Run};
 use super::{Compared, counted};
 use crate::estimate::{self, Estimate, Moments};

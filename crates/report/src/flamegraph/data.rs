@@ -15,7 +15,6 @@ use crate::selection::{At, Moment, lifetimes_are_known};
 
 use super::Page;
 use super::alive::{self, Change, Changes};
-use super::base::DescribedBase;
 use super::distributions;
 use super::pack::{Column, Columns};
 use super::prune::{Pruned, Stacks};
@@ -89,6 +88,45 @@ struct Header<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     base: Option<DescribedBase<'a>>,
     columns: &'a [Column],
+}
+
+/// What a profile is compared with on a page of a difference.
+#[derive(Clone, Copy, Debug)]
+pub struct Base<'a> {
+    /// The old side. It shares the tables of functions, frames, stacks and types with the new side.
+    pub old: &'a Profile,
+    /// The number of runs in it, of which the mean is shown.
+    pub old_runs: u32,
+    /// The number of runs in the new side.
+    pub new_runs: u32,
+}
+
+/// The old side, as the page's header has it.
+#[derive(Serialize)]
+struct DescribedBase<'a> {
+    command: &'a [String],
+    interpreter: &'a str,
+    /// Seconds.
+    duration: f64,
+    /// Allocation samples of all runs.
+    samples: usize,
+    runs: u32,
+    /// Time samples a second, on average.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_hz: Option<f64>,
+}
+
+impl<'a> DescribedBase<'a> {
+    fn of(base: &Base<'a>) -> Self {
+        Self {
+            command: &base.old.meta.command,
+            interpreter: &base.old.meta.interpreter,
+            duration: base.old.end.0 as f64 / 1e9,
+            samples: base.old.samples.len(),
+            runs: base.old_runs,
+            cpu_hz: base.old.time_hz(),
+        }
+    }
 }
 
 /// The session, and the properties of its sources that the page shows.

@@ -10,7 +10,6 @@
 //! a range of time, but only in steps of these parts.
 
 mod alive;
-mod base;
 mod classes;
 mod data;
 mod distributions;
@@ -23,7 +22,7 @@ mod timeline;
 
 use std::io::{self, Write};
 
-pub use base::Base;
+pub use data::Base;
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::{Groups, Profile};
 

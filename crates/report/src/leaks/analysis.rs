@@ -9,13 +9,13 @@ use nthbyte_profile::{LabelValues, Lifetimes, Profile};
 
 use super::clock::{Clock, Clocks, Instant};
 use super::containers::{self, Chain};
-use super::discovery::{RATE, Test};
 use super::findings::{LeakPlace, Share};
 use super::growth::Growth;
 use super::sites::{self, Life, NEVER, Sites};
-use super::verdict::{Evidence, SMALLEST, Verdict};
+use super::verdict::{Evidence, RATE, SMALLEST, Verdict};
 use crate::estimate::{Estimate, Estimator, Totals};
 use crate::periods;
+use crate::statistics::discovery::Test;
 
 /// Points of a curve.
 const POINTS: usize = 48;

@@ -6,13 +6,12 @@ use nthbyte_profile::event::SampleId;
 use nthbyte_profile::model::Lifetime;
 
 use super::analysis::{Analysis, Candidate, End, Judged, alive_at};
-use super::discovery;
 use super::findings::{Container, Finding, LeakPlace, LeakShare, Named, Retainer, Share};
 use super::reuse;
 use super::rounds::MINUTE_FROM;
 use super::sites::{Level, Life, NEVER};
 use super::survival::{self, Observation};
-use super::verdict::{Evidence, FEW, FEW_AT_ONCE, Verdict};
+use super::verdict::{Evidence, FEW, FEW_AT_ONCE, Verdict, needed};
 use crate::estimate::{Estimate, Totals};
 use crate::periods;
 
@@ -240,7 +239,7 @@ impl Analysis<'_> {
     fn more_minutes(&self, evidence: &Evidence, tests: usize) -> f64 {
         let growth = &evidence.work;
         let have = (growth.later.0 - growth.later.1).max(1.0);
-        let by_count = discovery::needed(tests.max(1)) / have;
+        let by_count = needed(tests.max(1)) / have;
         // The first half of the site's window must be in the first half of the run.
         let by_age = 2.0 * growth.start;
         let factor = by_count.max(by_age).max(1.5);

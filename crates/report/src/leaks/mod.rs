@@ -5,7 +5,7 @@
 //! 1. [`clock`]: every moment gets a position in time and in work.
 //! 2. [`sites`]: samples are grouped by line, function, type and caller.
 //! 3. [`growth`]: the live bytes of each site over the run, and tests on them.
-//! 4. [`discovery`]: the tests are adjusted for their number.
+//! 4. [`crate::statistics::discovery`]: the tests are adjusted for their number.
 //! 5. [`verdict`]: a leak is distinguished from a cache that fills, start-up, and a burst.
 //! 6. [`figures`]: sites that are one leak become one of the [`findings`], with figures; [`survival`] gives the
 //!    share that lives on.
@@ -19,7 +19,6 @@ mod analysis;
 mod bound;
 mod clock;
 mod containers;
-mod discovery;
 mod figures;
 mod findings;
 mod growth;
@@ -44,6 +43,7 @@ pub use rounds::{MINUTE_FROM, Repeats, SHORTEST};
 pub(crate) use sites::Frames;
 pub use survival::SurvivalPoint;
 pub use together::Together;
+use verdict::RATE;
 pub use verdict::{SMALLEST, Verdict};
 
 use std::borrow::Cow;
@@ -54,9 +54,9 @@ use serde::Serialize;
 
 use crate::estimate::Estimate;
 use crate::periods;
+use crate::statistics::discovery::{Test, adjust};
 use crate::text;
 use analysis::Analysis;
-use discovery::Test;
 use rounds::Rounds;
 
 /// Memory that accumulates in one or several processes. docs/leaks.md describes the JSON form.
@@ -155,7 +155,7 @@ impl Leaks {
             .map(|(_, profile)| Analysis::of(profile))
             .collect();
         let tests: Vec<Test> = analyses.iter().flat_map(Analysis::tests).collect();
-        let (adjusted, counted) = discovery::adjust(&tests, discovery::RATE);
+        let (adjusted, counted) = adjust(&tests, RATE);
         let mut adjusted = adjusted.into_iter();
         let reports: Vec<Report> = processes
             .iter()
@@ -168,7 +168,7 @@ impl Leaks {
             .collect();
         Self {
             leaks: reports.iter().any(Report::leaks),
-            false_discovery_rate: discovery::RATE,
+            false_discovery_rate: RATE,
             tests: counted,
             findings: together::of(&reports),
             profiles: reports,

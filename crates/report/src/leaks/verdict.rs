@@ -2,13 +2,18 @@
 //!
 //! A site leaks if its live bytes still grow at the end of the run as they did before: in time, and in
 //! proportion to the work. The tests show whether the bytes grew at all; they are
-//! [adjusted](super::discovery) for their number. The limits below judge the form of the growth: a
+//! [adjusted](crate::statistics::discovery) for their number. The limits below judge the form of the growth: a
 //! cache also grows until it is full, and no test of the samples knows the program's intention.
 
 use serde::Serialize;
 
 use super::containers::Course;
 use super::growth::{CELLS, Growth};
+
+/// The rate at which [`adjust`](crate::statistics::discovery::adjust) controls false discoveries: of the sites that pass, at most
+/// this part is expected to have no late growth. It is small: a leak soon gives evidence for its growth, and a false report
+/// costs a person a day.
+pub(crate) const RATE: f64 = 0.02;
 
 /// Smaller sites get no verdict, in bytes.
 pub const SMALLEST: f64 = 16.0 * 1024.0;
@@ -212,4 +217,10 @@ impl Evidence {
             Verdict::LevelledOff
         }
     }
+}
+
+/// The number of samples, all of them evidence for growth, that pass among this many tests if no
+/// other test passes.
+pub(crate) fn needed(tests: usize) -> f64 {
+    (tests.max(1) as f64 / RATE).log2().ceil()
 }

@@ -10,9 +10,8 @@ use foldhash::fast::RandomState;
 use nthbyte_profile::event::{Event, Nanos, NodeId, SampleId};
 use nthbyte_profile::model::{Function, Site};
 use nthbyte_profile::{Profile, Reader, SourceKind};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::origin::{Origin, origin};
 use crate::holders::Keepers;
 use crate::leaks::Frames;
 
@@ -305,6 +304,32 @@ fn sums_by_stack(
         *blocks += 1;
     }
     ranked(sums.into_iter().collect())
+}
+
+/// A place in the source.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Origin {
+    /// The function's qualified name.
+    pub name: String,
+    /// Its file.
+    pub file: String,
+    /// The line.
+    pub line: u32,
+}
+
+/// The innermost line of the program's own code; without one, the innermost line.
+pub fn origin(profile: &Profile, frames: &Frames, stack: NodeId) -> Option<Origin> {
+    if stack == NodeId::ROOT {
+        return None;
+    }
+    let own = frames.own[stack.index()].frame;
+    let frame = profile.frames.get(own as usize)?;
+    let function = profile.functions.get(frame.function as usize)?;
+    Some(Origin {
+        name: function.name.clone(),
+        file: function.file.clone(),
+        line: frame.line,
+    })
 }
 
 /// The line of the program's own code that has allocated most of what these stacks have.

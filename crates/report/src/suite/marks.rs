@@ -3,7 +3,7 @@
 use nthbyte_profile::event::Nanos;
 use serde::{Deserialize, Serialize};
 
-use super::origin::Origin;
+use super::exact::Origin;
 
 /// The version of the file that is read and written.
 pub const VERSION: u32 = 1;

@@ -10,7 +10,6 @@
 mod baseline;
 mod exact;
 mod marks;
-mod origin;
 mod render;
 
 use std::collections::{HashMap, HashSet};
@@ -28,11 +27,10 @@ use crate::periods;
 use crate::selection::lifetimes_are_known;
 
 pub use baseline::{Baseline, Changes, Evidence, Evidences, TestGrowth};
-pub use exact::{Conditions, Exact, OfStack, TestFunction};
+use exact::origin;
+pub use exact::{Conditions, Exact, OfStack, Origin, TestFunction};
 use marks::Turns;
 pub use marks::{Marks, Measured, Owner, RecordedProfile, VERSION};
-pub use origin::Origin;
-use origin::origin;
 
 /// Of so many owners that leave most, the holders are looked for.
 const MOST_HELD: usize = 50;

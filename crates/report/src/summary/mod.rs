@@ -1,7 +1,6 @@
 //! The summary: allocated bytes and time by function, line, file or type.
 
 mod dropped;
-mod labels;
 mod processes;
 mod render;
 mod rows;

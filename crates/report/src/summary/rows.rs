@@ -5,12 +5,11 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use nthbyte_profile::Profile;
-use nthbyte_profile::event::NodeId;
+use nthbyte_profile::event::{LabelSetId, NodeId};
 use nthbyte_profile::model::{Function, Lifetime};
 use serde::Serialize;
 
-use super::labels::OfLabels;
-use super::{By, NO_FILE, NO_STACK, NO_TYPE};
+use super::{By, LabelKey, NO_FILE, NO_LABEL, NO_STACK, NO_TYPE};
 use crate::aggregate::{Aggregate, ByLifetime};
 use crate::estimate::Estimate;
 use crate::fold;
@@ -413,5 +412,43 @@ fn file_name(function: &Function) -> &str {
         "" if fold::is_name(&function.name) => &function.name,
         "" => NO_FILE,
         file => file,
+    }
+}
+
+/// The rows of a label's values, and the row of samples without that label, which is the last one.
+pub(super) struct OfLabels<'a, T> {
+    names: Vec<&'a str>,
+    totals: Vec<T>,
+}
+
+impl<'a, T: Sum> OfLabels<'a, T> {
+    /// From the sums by label set.
+    pub(super) fn of(profile: &'a Profile, sums: &Sparse<T>, key: LabelKey) -> Self {
+        let values = profile.label_values(key.as_str());
+        let mut totals = vec![T::default(); values.values.len() + 1];
+        for (set, sum) in sums.iter() {
+            let value = values.of(LabelSetId(set));
+            totals[value.unwrap_or(values.values.len())].add(sum);
+        }
+        let names = values.values.iter().copied().chain([NO_LABEL]);
+        Self {
+            names: names.collect(),
+            totals,
+        }
+    }
+}
+
+impl<T: Sum> Table<T> for OfLabels<'_, T> {
+    fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    fn label(&self, row: usize) -> Label<'_> {
+        (self.names[row].into(), "", 0)
+    }
+
+    fn totals(&self, row: usize) -> Option<KeyTotals<T>> {
+        let own = self.totals[row];
+        Some(KeyTotals { own, total: own })
     }
 }

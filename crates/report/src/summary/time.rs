@@ -5,8 +5,7 @@ use nthbyte_profile::event::LostKind;
 use serde::Serialize;
 
 use super::By;
-use super::labels::OfLabels;
-use super::rows::{ByFrame, OfProcesses, SummaryRow, Table};
+use super::rows::{ByFrame, OfLabels, OfProcesses, SummaryRow, Table};
 use crate::estimate::Estimate;
 use crate::time::{self, Time, TimeTotals};
 

@@ -20,8 +20,7 @@ use object::elf::{
 };
 use object::read::elf::NoteIterator;
 
-use super::architecture::IMPORT_RELOCATIONS;
-use super::architecture::thread_pointer::static_thread_local;
+use super::architecture::{IMPORT_RELOCATIONS, static_thread_local};
 use super::function_table::FunctionTable;
 
 /// A symbol that only PyPy's library defines: the function of the embedding interface that executes

@@ -11,7 +11,6 @@
 //! debug_sections finds what begins and ends a section of RPython's log
 //! patching       functions and calls that lead to hooks for a while
 //! entry          code that passes small requests of memory on at once
-//! instruction_cache code that was written, for what executes it
 //! code_pages     code that is changed without ever being writable and executable at once
 //! x86_64/        what depends on the processor:
 //!   search           finds the collector in the code
@@ -23,7 +22,6 @@
 //!   collector_memory tells the collector's own calls of malloc
 //!   ignored_signals finds the count of those who want no signals of _vmprof
 //!   entry            the code of `entry`
-//!   thread_pointer   the identity of the calling thread
 //! aarch64/       the same, but for programs of few allocations
 //! unsupported    the same for a processor without a folder: nothing is found
 //! ```
@@ -43,7 +41,6 @@ mod function;
 mod function_table;
 mod imports;
 mod incminimark;
-mod instruction_cache;
 mod library;
 mod memory_map;
 mod patching;
@@ -67,8 +64,7 @@ use std::sync::OnceLock;
 pub use architecture::collector_memory::{WORDS, is_collectors};
 pub use architecture::ignored_signals::count_of_ignoring;
 pub use architecture::nursery_setters::nursery_setters;
-pub use architecture::prefetch;
-pub use architecture::thread_pointer::thread_pointer;
+pub use architecture::{prefetch, thread_pointer};
 pub use debug_sections::{DebugSections, debug_sections};
 pub use function_table::FunctionTable;
 pub use imports::Redirect;

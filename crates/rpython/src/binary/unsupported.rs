@@ -1,5 +1,7 @@
 //! The replacement for a processor without a folder: nothing is found, so nothing is changed.
 
+use std::ops::Range;
+
 /// The collector cannot be hooked.
 pub const CAN_HOOK: bool = false;
 /// It is not sought.
@@ -10,6 +12,19 @@ pub const IMPORT_RELOCATIONS: [u32; 0] = [];
 
 /// Does nothing on this processor.
 pub const fn prefetch<T>(_: *const T) {}
+
+/// A number that identifies the calling thread.
+#[must_use]
+pub fn thread_pointer() -> usize {
+    // SAFETY: no arguments.
+    unsafe { libc::pthread_self() as usize }
+}
+
+/// The place of thread-local memory is not known on this processor.
+#[must_use]
+pub fn static_thread_local(_: usize, _: usize) -> Option<Range<usize>> {
+    None
+}
 
 pub mod search {
     //! No collector is found.
@@ -152,25 +167,6 @@ pub mod ignored_signals {
     /// The count is not known.
     #[must_use]
     pub const fn count_of_ignoring(_: &[u8], _: usize, _: &Range<usize>) -> Option<usize> {
-        None
-    }
-}
-
-pub mod thread_pointer {
-    //! The identity of the calling thread.
-
-    use std::ops::Range;
-
-    /// A number that identifies the calling thread.
-    #[must_use]
-    pub fn thread_pointer() -> usize {
-        // SAFETY: no arguments.
-        unsafe { libc::pthread_self() as usize }
-    }
-
-    /// The place of thread-local memory is not known on this processor.
-    #[must_use]
-    pub fn static_thread_local(_: usize, _: usize) -> Option<Range<usize>> {
         None
     }
 }

@@ -415,4 +415,10 @@ impl Pace {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    //! The controller: its decisions over time, without a session. The programs and their clocks are simulated.
+
+    mod decisions;
+    mod programs;
+    mod trials;
+}

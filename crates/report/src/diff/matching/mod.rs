@@ -25,8 +25,39 @@ use nthbyte_profile::Profile;
 use nthbyte_profile::model::Function;
 use serde::Serialize;
 
-use super::key::RowKey;
 use ends::{Ends, common_end};
+
+/// The identity of a row on one side.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct RowKey {
+    /// Function, file or type.
+    pub(super) name: String,
+    pub(super) file: String,
+    /// First line of the function; 0 if there is none.
+    pub(super) first_line: u32,
+    /// With [`By::Line`], the line that ran.
+    pub(super) line: u32,
+}
+
+impl RowKey {
+    pub(super) fn named(name: &str) -> Self {
+        (name, "", 0, 0).into()
+    }
+}
+
+/// A key in a profile: name, file, first line and line.
+pub(super) type Borrowed<'a> = (&'a str, &'a str, u32, u32);
+
+impl From<Borrowed<'_>> for RowKey {
+    fn from((name, file, first_line, line): Borrowed<'_>) -> Self {
+        Self {
+            name: name.to_owned(),
+            file: file.to_owned(),
+            first_line,
+            line,
+        }
+    }
+}
 
 /// A folder of the old side that was matched with a folder of the new side.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
