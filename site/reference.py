@@ -22,7 +22,7 @@ API = """# The Python API
 
 {made}
 
-What `import nthbyte` offers. The options have the same meaning as those of [`nthbyte run`](run.md). A `Path` is a
+What `import nthbyte` offers. The options mean the same as [`nthbyte run`](run.md)'s. A `Path` is a
 `str`, `bytes` or `os.PathLike`. A `Size` is a number of bytes, or a text such as `"512KiB"`.
 
 ```python

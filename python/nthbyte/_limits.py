@@ -101,7 +101,7 @@ def free_descriptors(process: str, needed: int | None) -> Row:
     except (OSError, StopIteration) as error:
         reason = error.strerror if isinstance(error, OSError) else "no such line"
         return Row(
-            what, UNKNOWN, f"those of the process cannot be counted ({reason})", "ask as its user, or as root"
+            what, UNKNOWN, f"the process's cannot be counted ({reason})", "ask as its user, or as root"
         )
     if process == "self":
         # One of them read the folder.

@@ -289,7 +289,7 @@ OPTIONS = (
     ),
     Option(
         "force",
-        "replace the profile OUT if it exists, and with --signal those of later recordings, OUT-2 and so on; "
+        "replace the profile OUT if it exists, and with --signal later recordings' profiles, OUT-2 and so on; "
         "without it, new names are taken",
         default=False,
         short="-f",
@@ -335,7 +335,7 @@ OPTIONS = (
     ),
     Option(
         "native_frames",
-        "record native memory, and the frames of C, C++ and Rust code in its stacks and in those of time samples",
+        "record native memory, and the frames of C, C++ and Rust code in its stacks and in time samples'",
         default=False,
         check=_switch("--native-frames"),
         interpreters=("cpython",),
@@ -380,14 +380,14 @@ OPTIONS = (
     Option(
         "keep",
         "keep what was recorded in the last TIME, such as 24h, or in files of so many bytes together, such as 500MB, "
-        "or both (24h,500MB): older parts are dropped, but for sums and what is still alive",
+        "or both (24h,500MB): older parts are dropped, but for sums and live samples",
         placeholder="TIME|SIZE",
         check=_keep,
     ),
     Option(
         "tags",
-        "labels of the whole process, which all its samples have: service:web,env:prod (default: those of the "
-        "environment variable NTHBYTE_TAGS)",
+        "labels of the whole process, which all its samples have: service:web,env:prod (default: the environment "
+        "variable NTHBYTE_TAGS)",
         placeholder="KEY:VALUE,…",
         read=parse_tags,
         check=_tags,

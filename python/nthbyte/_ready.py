@@ -52,7 +52,7 @@ _number = 0
 
 
 def ready() -> None:
-    """Makes this process ready to be recorded: ``nthbyte attach PID`` needs no rights then, but those of its user.
+    """Makes this process ready to be recorded: ``nthbyte attach PID`` needs no rights then, but its user's.
 
     The main thread calls it, once. Nothing is sampled, and nothing is slower, until a recording begins. Forked children
     are ready, too. A signal number that the program does not use is taken: a real-time signal near the last one.

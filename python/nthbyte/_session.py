@@ -103,9 +103,9 @@ def start(
     names: whether what ``holders`` records has the keys of dictionaries, which are the program's data.
     snapshot: look at who holds what every so many seconds, too; or whenever a signal comes, as ``"USR2"``.
     keep: keep what was recorded in the last ``"24h"``, or in files of ``"500MB"`` together, or both:
-        ``"24h,500MB"``. Older parts are dropped, but for sums and what is still alive.
+        ``"24h,500MB"``. Older parts are dropped, but for sums and live samples.
     tags: labels of the whole process, which all its samples have, as a dict or as ``"service:web,env:prod"``; by
-        default those of the environment variable NTHBYTE_TAGS.
+        default the environment variable NTHBYTE_TAGS.
 
     The session ends with :func:`stop`, or when the process exits. One thread may start it and another
     may stop it. Each process that this one forks writes a profile of its own, with the process's number

@@ -31,7 +31,7 @@ _names: ContextVar[tuple[str, ...]] = ContextVar("nthbyte.tasks", default=())
 def label(*, chain: bool = False) -> None:
     """Labels what tasks do that are created from now on, in this process.
 
-    The label ``task`` is the name that a task is created with, or else that of its coroutine. With ``chain``, the names
+    The label ``task`` is the name that a task is created with, or else its coroutine's. With ``chain``, the names
     of the tasks that have created it come before, such as ``crawl > fetch``: the frames of a task end at the event
     loop, so that nothing else says for whom it works. A task that is created with a context of its own
     (``context=...``), as the first one of ``asyncio.run`` is, has no such label. Before 3.14, names given to a

@@ -39,8 +39,8 @@ pub struct Arguments {
     /// The label of the new runs. `host=NAME` is the machine, or the container.
     #[arg(long = "new-label", id = "new_labels", value_name = "KEY=VALUE", value_parser = selecting::label, requires = "old_label")]
     new_label: Vec<LabelQuery>,
-    /// Each profile with those of the processes that its program started: app.1235.nthb beside app.nthb. This is the default, but for
-    /// profiles of one run that are named together.
+    /// Each profile with the profiles of the processes that its program started: app.1235.nthb beside app.nthb. This is
+    /// the default, but for profiles of one run that are named together.
     #[arg(long)]
     all: bool,
     /// Only the profiles that are named.
@@ -68,7 +68,7 @@ pub struct Arguments {
     /// be given several times.
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     fail_on: Vec<GrowthLimit>,
-    /// Write a page like that of `nthbyte flamegraph`, where red grew and blue shrank; `-` writes it to standard output, instead of the report.
+    /// Write a page like `nthbyte flamegraph`'s, where red grew and blue shrank; `-` writes it to standard output, instead of the report.
     #[arg(long, value_name = "OUT", conflicts_with = "json")]
     flamegraph: Option<PathBuf>,
     /// Replace the page's file if it exists; a profile never is.

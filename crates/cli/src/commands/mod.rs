@@ -64,7 +64,7 @@ pub enum Command {
     Export(export::Arguments),
     /// Write several profiles, or a part of one, as one file.
     Merge(merge::Arguments),
-    /// Send what is recorded to an OpenTelemetry Collector, to Pyroscope or into a folder, in windows of a minute.
+    /// Send profiles to an OpenTelemetry Collector, to Pyroscope or into a folder, in windows of a minute.
     Ship(ship::Arguments),
     /// Convert another profiler's file into a profile.
     Import(import::Arguments),

@@ -18,7 +18,7 @@ const BEFORE_CURVE: usize = 38;
 
 const HELP: [(&str, &str); 10] = [
     ("q", "leave"),
-    ("p", "pause: what is new is not shown until the next p"),
+    ("p", "pause: nothing new is shown until the next p"),
     ("r", "reset: rates and growth from now on"),
     (
         "s, + and -",

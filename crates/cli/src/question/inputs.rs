@@ -20,10 +20,10 @@ pub struct Profiles {
     #[arg(required = true, value_name = "PROFILE")]
     paths: Vec<PathBuf>,
     /// Also the profiles of the processes that the program started: app.1235.nthb beside app.nthb. This is the default for one
-    /// profile; of several, those of each are taken.
+    /// profile; of several, each one's are taken.
     #[arg(long)]
     all: bool,
-    /// Only the profile that is named, without those of the processes that its program started.
+    /// Only the named profile, without the processes that its program started.
     #[arg(long, conflicts_with = "all")]
     alone: bool,
     /// A file, and the name that is shown in its place: for cells of a notebook.

@@ -38,7 +38,7 @@ enum Memory {
 /// The domain of memory that a command is about.
 #[derive(Args)]
 pub struct OfDomain {
-    /// Which memory to show: the interpreter's (python), that of malloc and of mappings (native), that of a GPU (device), or all.
+    /// Which memory to show: the interpreter's (python), malloc's and mappings (native), a GPU's (device), or all.
     #[arg(long, value_enum, default_value_t = Memory::All)]
     domain: Memory,
 }
@@ -61,7 +61,7 @@ pub struct OfTime {
     /// Write only what was recorded at this time or later, as a profile that begins then: 10s, 500ms, 2min.
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     since: Option<Nanos>,
-    /// Write only what was recorded before this time: what is freed later is alive at its end.
+    /// Write only what was recorded before this time: objects freed later are alive at its end.
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     until: Option<Nanos>,
 }
@@ -188,7 +188,7 @@ impl Selecting {
 #[derive(Args)]
 pub struct FrameOptions {
     /// Show the frames of the machinery of imports and of the launcher. This is the default where JSON or a file for another program is
-    /// written; the Firefox Profiler gets those of imports only.
+    /// written; the Firefox Profiler gets imports' only.
     #[arg(long, conflicts_with = "fold_frames")]
     all_frames: bool,
     /// Leave them out: what they allocated is shown as [import] and [launcher]. This is the default in the terminal and on pages.

@@ -52,7 +52,7 @@ pub struct Arguments {
     /// Send nothing, and say in a line for each window what would be sent.
     #[arg(long)]
     dry_run: bool,
-    /// The folder for what waits to be sent, and for what is known of that (default: .nthbyte-ship in the folder of the profiles).
+    /// The folder for messages that wait, and for notes on the sent ones (default: .nthbyte-ship in the folder of the profiles).
     #[arg(long, value_name = "DIR")]
     queue: Option<PathBuf>,
     /// So much waits for each receiver at most; then the oldest is dropped.
@@ -64,7 +64,7 @@ pub struct Arguments {
     /// A file with further headers, `Name: value` in each line. It is read before each request.
     #[arg(long, value_name = "FILE")]
     header_file: Option<PathBuf>,
-    /// A file with the root certificates for https (default: the system's, or those of SSL_CERT_FILE and SSL_CERT_DIR).
+    /// A file with the root certificates for https (default: the system's, or SSL_CERT_FILE's and SSL_CERT_DIR's).
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
 }
