@@ -358,7 +358,6 @@ mod tests {
     use std::alloc::{Layout, alloc, dealloc};
     use std::iter::successors;
 
-    /// The blocks of a list.
     fn blocks(list: *mut Block) -> Vec<*mut Block> {
         let some = |block: *mut Block| (!block.is_null()).then_some(block);
         // SAFETY: the lists of these tests contain free blocks.

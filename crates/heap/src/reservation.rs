@@ -24,7 +24,6 @@ use crate::geometry::{ADDRESS_BITS, ARENA_BITS, SMALLEST_OS_PAGE, STATE_SIZE, TA
 use crate::os::{self, AddressLimit};
 use core::ptr::NonNull;
 
-/// The pages of the table.
 const PAGES: usize = TABLE_SIZE / SMALLEST_OS_PAGE;
 /// The addresses that one page of the table covers: 8 GiB.
 const COVERED_BITS: u32 = ARENA_BITS + SMALLEST_OS_PAGE.trailing_zeros();

@@ -494,13 +494,11 @@ impl Samples {
         }
     }
 
-    /// Sets the sampling of a sample.
     pub(crate) fn set_sampling(&mut self, id: SampleId, sampling: SamplingId) {
         let shape = self.shape(self.shape_id(id));
         self.shape[id.index()] = self.intern(Shape { sampling, ..shape });
     }
 
-    /// Sets the lifetime of a sample.
     pub(crate) fn set_lifetime(&mut self, id: SampleId, lifetime: Lifetime, freed: Option<Nanos>) {
         self.lifetime[id.index()] = lifetime;
         self.freed.set(id.index(), freed.unwrap_or(NEVER));

@@ -119,7 +119,6 @@ impl<T: Sum> WithCallees<T> {
     }
 }
 
-/// The totals of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct KeyTotals<T> {
     /// Of stacks whose innermost frame has the key.

@@ -110,7 +110,6 @@ pub struct Keep {
     pub part_nanos: Option<u64>,
 }
 
-/// A duration in seconds.
 fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
     let seconds = Option::<f64>::deserialize(from)?;
     let duration = seconds.map(Duration::try_from_secs_f64);

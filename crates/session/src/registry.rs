@@ -50,7 +50,6 @@ const _: () = {
 
 static FIRST: AtomicPtr<SessionSlot> = AtomicPtr::new(std::ptr::null_mut());
 
-/// All slots.
 pub(crate) fn slots() -> impl Iterator<Item = &'static SessionSlot> {
     // SAFETY: slots are never freed, and a slot is complete before it is in the list.
     let get = |pointer: &AtomicPtr<SessionSlot>| unsafe { pointer.load(Acquire).as_ref() };

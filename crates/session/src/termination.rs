@@ -73,7 +73,6 @@ pub(crate) struct Ending {
     pub(crate) signal: Option<&'static str>,
 }
 
-/// The end that was requested.
 pub(crate) fn requested() -> Option<Ending> {
     let signal = match REQUESTED.load(Acquire) {
         0 => return None,

@@ -21,7 +21,6 @@ const PART: usize = 2 << 10;
 const PIECE: usize = CHUNK;
 const _: () = assert!(PIECE.is_multiple_of(PART));
 
-/// Part of a stack, as it was.
 pub(crate) struct StackPart {
     start: usize,
     words: Vec<u64>,

@@ -29,7 +29,6 @@ use crate::walker::Unwinder;
 /// After this time, in nanoseconds, there is a look for modules that were unloaded and replaced, if there was a walk.
 const LOOK_AFTER: u64 = 1_000_000_000;
 
-/// The unwinder.
 static UNWINDER: RecordingCell<Option<Unwinder>> = RecordingCell::new(None);
 
 /// The watch, for the thread that has put its process's number into `user`.

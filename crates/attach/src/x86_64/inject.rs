@@ -460,7 +460,6 @@ impl<'a> Injection<'a> {
     }
 }
 
-/// The block for a script.
 fn block_of(pid: u32, interpreter: &Interpreter, script: &str) -> Result<Box<Block>, Refusal> {
     // SAFETY: the block has numbers only, which may be zero.
     let mut block: Box<Block> = unsafe { Box::new(std::mem::zeroed()) };

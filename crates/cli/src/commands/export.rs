@@ -46,7 +46,6 @@ pub struct Arguments {
     selecting: Selecting,
 }
 
-/// The formats.
 #[derive(Clone, Copy, ValueEnum)]
 enum Format {
     /// The Firefox Profiler (.json.gz).

@@ -36,7 +36,6 @@ pub struct Arguments {
     labels: Vec<LabelQuery>,
 }
 
-/// What the rows are.
 #[derive(Clone, PartialEq, Eq)]
 enum Rows {
     /// Single objects.

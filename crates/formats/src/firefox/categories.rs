@@ -73,7 +73,6 @@ const fn python(subcategory: u32) -> Category {
     }
 }
 
-/// The category of a frame.
 pub(super) const fn of_kind(kind: FrameKind) -> Category {
     match kind {
         FrameKind::Note => whole(0),

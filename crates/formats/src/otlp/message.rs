@@ -10,7 +10,6 @@ pub(super) struct Request {
     pub dictionary: Option<Dictionary>,
 }
 
-/// `ResourceProfiles`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ResourceProfiles {
     #[prost(message, optional, tag = "1")]
@@ -19,7 +18,6 @@ pub(super) struct ResourceProfiles {
     pub scope_profiles: Vec<ScopeProfiles>,
 }
 
-/// `Resource`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Resource {
     #[prost(message, repeated, tag = "1")]
@@ -44,7 +42,6 @@ pub(super) struct AnyValue {
     pub int_value: Option<i64>,
 }
 
-/// `ScopeProfiles`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ScopeProfiles {
     #[prost(message, optional, tag = "1")]
@@ -62,7 +59,6 @@ pub(super) struct Scope {
     pub version: String,
 }
 
-/// `Profile`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Profile {
     #[prost(message, optional, tag = "1")]
@@ -81,7 +77,6 @@ pub(super) struct Profile {
     pub profile_id: Vec<u8>,
 }
 
-/// `ValueType`.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct ValueType {
     #[prost(int32, tag = "1")]
@@ -90,7 +85,6 @@ pub(super) struct ValueType {
     pub unit_strindex: i32,
 }
 
-/// `Sample`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Sample {
     #[prost(int32, tag = "1")]
@@ -124,14 +118,12 @@ pub(super) struct Dictionary {
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Nothing {}
 
-/// `Location`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Location {
     #[prost(message, repeated, tag = "3")]
     pub lines: Vec<Line>,
 }
 
-/// `Line`.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct Line {
     #[prost(int32, tag = "1")]
@@ -140,7 +132,6 @@ pub(super) struct Line {
     pub line: i64,
 }
 
-/// `Function`.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct Function {
     #[prost(int32, tag = "1")]

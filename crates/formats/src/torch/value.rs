@@ -10,7 +10,6 @@ use std::rc::Rc;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// A value.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     /// None, a float, bytes: nothing that is asked for.
@@ -108,7 +107,6 @@ impl Value {
         }
     }
 
-    /// A text.
     pub(super) fn text(&self) -> Option<Rc<str>> {
         match self {
             Self::Text(text) => Some(text.clone()),

@@ -41,7 +41,6 @@ pub(super) fn choose(period: u64) {
     SEARCHED_FROM.store(limit, Relaxed);
 }
 
-/// Whether a block may be sampled.
 #[inline(always)]
 pub(super) fn may_be_sampled(block: *mut u8, size: usize) -> bool {
     (block as usize).is_multiple_of(SMALLEST_PAGE) || size >= SEARCHED_FROM.load(Relaxed)

@@ -307,7 +307,6 @@ impl Running {
         Ok(())
     }
 
-    /// Stops the session.
     fn stop(mut self) -> SessionOutcome {
         timers::end();
         native::disconnect();

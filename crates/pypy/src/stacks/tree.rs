@@ -183,7 +183,6 @@ fn slot(stack: &[Step], depth: usize) -> NodeSlot {
 
 /// The outside of a step.
 struct Outside {
-    /// Its node.
     node: NodeId,
     /// The next step; `None` at the outer end.
     entered: Option<Entered>,

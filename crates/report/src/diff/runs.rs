@@ -111,7 +111,6 @@ pub(super) struct Run {
     /// The sums that are not 0, by key. A key may be there several times.
     pub(super) rows: Vec<(RowKey, Cell)>,
     pub(super) all: Cell,
-    /// The measures that are known.
     pub(super) known: [bool; Measure::ALL.len()],
     /// Whether every allocation was recorded.
     pub(super) exact: bool,

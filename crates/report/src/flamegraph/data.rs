@@ -78,7 +78,6 @@ struct Header<'a> {
     /// Who holds what was alive, where a snapshot says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     held: Option<Icicle>,
-    /// What was pruned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pruned: Option<Pruned>,
     /// On a page of a difference: the number of runs that the figures are the mean of.

@@ -18,7 +18,6 @@ const NARROW: u32 = u32::BITS - BUCKET_BITS - 2;
 
 /// Lifetime, class and part of time of a sample, in this order from the highest bit on.
 pub(super) trait PackedKey: Copy + Ord {
-    /// The bits of a class.
     const CLASS_BITS: u32;
     /// From a number of as many bits as it has.
     fn of(bits: u64) -> Self;
@@ -111,7 +110,6 @@ impl Either {
         }
     }
 
-    /// Their records.
     pub(super) fn records(&self, merged: u32) -> Vec<Record> {
         match self {
             Self::Narrow(grouped) => grouped.records(merged),

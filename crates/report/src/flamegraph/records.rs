@@ -20,7 +20,6 @@ pub const MOST_WEIGHT: usize = 1_700_000;
 /// What the first record of a stack, type, lifetime and shape weighs more than a record of another part of time.
 pub(super) const GROUP_WEIGHT: usize = 2;
 
-/// What a stack weighs.
 const STACK_WEIGHT: usize = 2;
 
 /// Samples that are equal except for their exact time.

@@ -94,7 +94,6 @@ fn rest(of: f64, taken: &Estimate) -> Estimate {
     }
 }
 
-/// The rows of a process.
 pub(super) fn rows(of: &OfProcess<'_>, live: &Live) -> Rows {
     let composition = of.composition;
     let part = |part: Part| composition.get(part).unwrap_or(0) as f64;

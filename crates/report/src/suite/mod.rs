@@ -91,7 +91,6 @@ struct Sums {
     duration: u64,
     all: Totals,
     left: Moments,
-    /// Whether it is known what it left.
     left_is_known: Option<bool>,
     peak: Option<(Estimate, Evidence)>,
     /// The longest period under which it may have been missed.

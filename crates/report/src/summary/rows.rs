@@ -101,7 +101,6 @@ pub(super) trait Table<T> {
     /// How many there are.
     fn len(&self) -> usize;
 
-    /// The label of a row.
     fn label(&self, row: usize) -> Label<'_>;
 
     /// Its totals; `None` if it has no samples.

@@ -12,7 +12,6 @@ use super::memory_map::MemoryMap;
 /// nothing.
 #[derive(Debug)]
 pub struct Redirect {
-    /// The slot.
     pub(super) slot: *mut usize,
     before: usize,
     /// The address of the replacement function.

@@ -21,7 +21,6 @@ const LARGEST_GUARD: usize = 64 << 10;
 /// `mincore` is asked for at most this many bytes of one composition; the rest is taken in proportion.
 const MOST_ASKED: usize = 1 << 30;
 
-/// The known addresses.
 pub(super) struct KnownAddresses<'a> {
     /// The arenas of the host's heap, in the order of addresses.
     pub(super) arenas: Vec<Range<usize>>,

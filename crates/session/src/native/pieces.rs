@@ -23,7 +23,6 @@ pub(crate) struct Piece {
     bytes: u64,
 }
 
-/// A sampled mapping.
 pub(crate) struct SampledMapping {
     pub(crate) number: u32,
     /// Its mapped parts, in the order of addresses.

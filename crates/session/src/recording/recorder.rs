@@ -410,7 +410,6 @@ impl Recorder {
         self.samples - 1
     }
 
-    /// Counts a time sample.
     pub(crate) const fn count_time_sample(&mut self) {
         self.time_samples += 1;
     }

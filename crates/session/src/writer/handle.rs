@@ -50,13 +50,11 @@ pub(crate) struct Flush {
 }
 
 impl Flush {
-    /// Whether it was done.
     pub(crate) fn is_done(&self) -> bool {
         self.shared.is_flushed(self.request)
     }
 }
 
-/// The owner of the drain.
 enum DrainOwner {
     /// The thread has the drain.
     Running(OsThread),

@@ -35,7 +35,6 @@ const NO_END: LastWords = LastWords {
     counted: None,
 };
 
-/// A request to the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum ThreadRequest {

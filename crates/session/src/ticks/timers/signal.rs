@@ -89,7 +89,6 @@ pub(super) fn is_taken() -> bool {
     action.is_some_and(|action| !ours.contains(&action))
 }
 
-/// The action of a signal.
 fn action_of(signal: c_int) -> Option<usize> {
     // SAFETY: zero is a valid value of the struct, which the call fills in.
     unsafe {
