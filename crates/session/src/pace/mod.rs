@@ -30,7 +30,6 @@
 //! ([`Recording::allocation`](crate::Recording::allocation)).
 
 mod cost;
-mod kind;
 mod tally;
 mod trial;
 
@@ -45,7 +44,7 @@ use tally::Tally;
 use trial::{LONGER, Trial};
 
 pub(crate) use cost::Timed;
-pub(crate) use kind::Kind;
+pub(crate) use tally::Kind;
 
 /// The period at first, in bytes, and the shortest one. Without an interpreter's memory, it is [`SHORTEST_NATIVE_PERIOD`].
 pub const FIRST_PERIOD: u64 = 16 << 10;

@@ -1,5 +1,6 @@
-//! From the numbers of samples to the next period.
+//! The kinds of memory whose periods are decided, and the way from the numbers of samples to the next period.
 
+use nthbyte_profile::Meta;
 use nthbyte_sampling::Period;
 
 /// A decision makes a period at most this many times longer or shorter: the costs of the first samples, whose stacks are
@@ -10,6 +11,32 @@ pub(super) const FASTEST: u64 = 8;
 const SURE: f64 = 1.5;
 /// So much of what was taken and allowed before still counts after each decision.
 const REMEMBERED: f64 = 0.9;
+
+/// Kinds of memory, each with a period of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The interpreter's.
+    Own = 0,
+    Native = 1,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 2] = [Self::Own, Self::Native];
+
+    /// A bit for each source of native memory.
+    pub(crate) fn native_sources(meta: &Meta) -> u64 {
+        let sources = meta.sources.iter().take(64).enumerate();
+        let native = sources.filter(|(_, source)| source.is_native());
+        native.fold(0, |bits, (at, _)| bits | 1 << at)
+    }
+
+    pub(super) const fn other(self) -> Self {
+        match self {
+            Self::Own => Self::Native,
+            Self::Native => Self::Own,
+        }
+    }
+}
 
 /// Samples of one kind, and how many were allowed.
 #[derive(Clone, Copy, Debug)]

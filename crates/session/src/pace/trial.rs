@@ -20,7 +20,7 @@
 //! clocks say by [`SURE`] standard errors: a cost that is a tenth of the program is found in some minutes, one that
 //! doubles its time in some seconds. A cost found so raises the cost of that kind's samples, and fades.
 
-use super::kind::Kind;
+use super::tally::Kind;
 
 /// A trial's periods are so many times as long.
 pub(super) const LONGER: u64 = 4;
