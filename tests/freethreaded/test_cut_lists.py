@@ -1,7 +1,7 @@
 """Are exactly the predicted allocations sampled, inside of a free-threaded CPython's mimalloc?
 
-The driver predicts: see its first lines. Each test checks `wrong`: a sample that was not predicted, one that is
-missing, a free that was not told or told twice, a block that was given out twice, or memory that was to be zero.
+The driver predicts: see its first lines. Each test checks `wrong`: an unpredicted sample, a missing one, a free told
+never or twice, a block given out twice, or memory that should be zero.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-// Records by the part of time in which they are, so that a move of the range looks only at the parts that it adds and
-// those that it leaves out.
+// Records by their part of time, so that a move of the range looks only at the parts that it adds or leaves out.
 
 import type { Numbers } from "./data.ts";
 import type { NodeRecords } from "./tree.ts";

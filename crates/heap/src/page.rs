@@ -198,8 +198,8 @@ impl Page {
     }
 
     /// Takes the whole list of free blocks. Returns its head and its length. The list is in order of address, rising or
-    /// falling, so that objects that are created one after the other lie one after the other, whatever the order in
-    /// which the blocks were freed (docs/fast-path.md).
+    /// falling, so that objects created in succession lie in succession, whatever the order of the frees
+    /// (docs/fast-path.md).
     ///
     /// # Safety
     /// The page is in use.

@@ -5,8 +5,8 @@
 //! say of live objects, and what remains unknown.
 //!
 //! So that a report can say which survivors keep nearly empty pages from being used, a composition also has the use of
-//! the heap's arenas, by block size ([`Occupancy`]), and each sample has the arena in which its block would lie if it had
-//! not been sampled ([`ArenaRun`]).
+//! the heap's arenas, by block size ([`Occupancy`]); and each sample has the arena in which its block would lie unsampled
+//! ([`ArenaRun`]).
 
 use crate::event::{Nanos, SampleId};
 use crate::varint::{put, take, unzigzag, zigzag};

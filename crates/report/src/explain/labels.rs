@@ -31,7 +31,7 @@ pub(super) fn answer(facts: &Facts<'_>) -> Option<Answer> {
     let keys = keys.map(|key| (key, by_value(profile, key, &sums, estimator)));
     // What all samples have, such as a tag of the process, distinguishes nothing.
     let keys = keys.filter(|(_, values)| values.len() > 1);
-    // The program's own labels count for more than those it gets without a word of its own. Of equal ones, the first.
+    // Labels that the program sets count for more than `task`, which comes by itself. Of equal ones, the first.
     let (key, values) = keys
         .rev()
         .filter(|(key, values)| {
