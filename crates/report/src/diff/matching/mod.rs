@@ -35,7 +35,7 @@ pub(super) struct RowKey {
     pub(super) file: String,
     /// First line of the function; 0 if there is none.
     pub(super) first_line: u32,
-    /// With [`By::Line`], the line that ran.
+    /// With `--by line`, the line that ran.
     pub(super) line: u32,
 }
 
