@@ -42,7 +42,7 @@ pub(crate) struct Growth {
     pub(crate) later: (f64, f64),
     /// The same for growth in its second half.
     pub(crate) late: (f64, f64),
-    /// Cells after the first third: with births of objects alive at the end, and with deaths of objects alive after the
+    /// Cells after the first third: with births of objects alive at the end, and with frees of objects alive after the
     /// first third.
     pub(crate) cells: (u32, u32),
 }
