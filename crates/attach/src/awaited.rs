@@ -40,3 +40,20 @@ impl Drop for Begun<'_> {
         self.0.set(None);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_awaited_from_the_beginning_to_the_end() {
+        let awaited = Awaited::default();
+        assert!(awaited.since().is_none());
+        for _ in 0..2 {
+            let begun = awaited.begin();
+            assert_eq!(awaited.since(), Some(begun.1));
+            drop(begun);
+            assert!(awaited.since().is_none());
+        }
+    }
+}
