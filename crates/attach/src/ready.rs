@@ -405,7 +405,12 @@ mod tests {
 
     #[test]
     fn a_process_that_does_not_listen_is_not_ready() {
-        let answer = ask(std::process::id(), "do=where", Duration::from_millis(10));
+        let answer = ask(
+            std::process::id(),
+            "do=where",
+            Duration::from_millis(10),
+            &Awaited::default(),
+        );
         assert_eq!(answer, Ok(None));
     }
 }
