@@ -328,8 +328,8 @@ def load() -> Agent:
     """Returns the agent of this process. Raises Error if it cannot be loaded."""
     global _agent
     if _agent is None:
-        if "t" in getattr(sys, "abiflags", ""):
-            raise Error(f"{interpreter()} without the GIL is not supported: use an ordinary build")
+        if "t" in getattr(sys, "abiflags", "") and sys.version_info[:2] != (3, 13):
+            raise Error(f"{interpreter()} without the GIL is not supported: use an ordinary build, or 3.13")
         try:
             if sys.implementation.name == "pypy":
                 from nthbyte._pypy import PyPyAgent

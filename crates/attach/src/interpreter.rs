@@ -90,8 +90,8 @@ impl Interpreter {
     fn of(pid: u32, memory: &Memory, image: &Image) -> Result<Self, Refusal> {
         if image.symbol(memory, "_Py_DecRefShared").is_some() {
             return Err(refuse!(
-                "process {pid} runs a CPython without the GIL, which nthbyte does not support: use \
-                 an ordinary build"
+                "process {pid} runs a CPython without the GIL, which cannot be entered: start the \
+                 program with nthbyte run"
             ));
         }
         if image.symbol(memory, "_Py_NegativeRefcount").is_some() {

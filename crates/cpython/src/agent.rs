@@ -1,16 +1,18 @@
 //! The agent of a process: it starts and ends sessions, and the patches call it.
 //!
 //! A process has one [`Agent`]. It exists until the process ends, and only the holder of the main interpreter's GIL may
-//! use it. [`Gil::agent`] is the only access; it borrows the token, so no Python code runs meanwhile.
+//! use it; without a GIL, the holder of a [lock](agent_lock). [`Gil::agent`] is the only access; it borrows the token, so no Python
+//! code runs meanwhile.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 
 use nthbyte_heap::{Heap, HeapObserver, HugePages, NOT_INTERESTED, SampledBlock};
+use nthbyte_mimalloc::ThreadedObserver;
 use nthbyte_profile::event::{LostKind, Nanos};
 use nthbyte_profile::holders::Reason;
 use nthbyte_profile::meta::READS_ARE_FORBIDDEN;
@@ -22,7 +24,7 @@ use nthbyte_session::{
     Config, Mark, RUNNING_ALREADY, Session, SessionOutcome, native, record_waiting,
 };
 
-use crate::api::Gil;
+use crate::api::{FREE_THREADED, Gil};
 use crate::heap::{accounts, huge_pages};
 use crate::holders;
 use crate::host::HOST;
@@ -33,8 +35,8 @@ use crate::patches::{
     allocated_blocks, attribute_cache, dealloc, forks, raw_calloc, thread_starts,
 };
 use crate::sampling::allocation_sites::AllocationSites;
-use crate::sampling::tracker::Tracker;
-use crate::{labels, pending, ticks, verify};
+use crate::sampling::tracker::{self, Tracker};
+use crate::{agent_lock, labels, pending, ticks, verify};
 
 static AGENT: AtomicPtr<AgentCell> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -60,11 +62,11 @@ pub struct Agent {
     holders: (SnapshotMode, bool),
 }
 
-/// The agent, and whether it is borrowed. Only the holder of the main interpreter's GIL uses it.
+/// The agent, and whether it is borrowed. Only the holder of the main interpreter's GIL, or of the lock, uses it.
 struct AgentCell {
     is_borrowed: Cell<bool>,
     /// Number of samples that arrived while the agent was borrowed.
-    missed: Cell<u64>,
+    missed: AtomicU64,
     agent: UnsafeCell<Agent>,
 }
 
@@ -92,15 +94,19 @@ impl DerefMut for AgentRef<'_> {
 
 impl Drop for AgentRef<'_> {
     fn drop(&mut self) {
-        self.cell.is_borrowed.set(false);
+        if FREE_THREADED {
+            agent_lock::release();
+        } else {
+            self.cell.is_borrowed.set(false);
+        }
     }
 }
 
-/// The cell, if an agent exists and this thread holds the main interpreter's GIL.
+/// The cell, if an agent exists and this thread holds the main interpreter's GIL, or there is no GIL.
 fn cell() -> Option<&'static AgentCell> {
     let cell = AGENT.load(Acquire);
-    // SAFETY: the agent is never freed, and only the holder of the main GIL uses it.
-    (!cell.is_null() && raw_calloc::under_main_gil()).then(|| unsafe { &*cell })
+    // SAFETY: the agent is never freed, and only the holder of the main GIL uses it; without a GIL, that of the lock.
+    (!cell.is_null() && (FREE_THREADED || raw_calloc::under_main_gil())).then(|| unsafe { &*cell })
 }
 
 impl Gil {
@@ -108,7 +114,12 @@ impl Gil {
     /// borrowed: an allocation inside the agent's own code may have led here. Costs a read and a write of one byte.
     pub fn agent(&mut self) -> Option<AgentRef<'_>> {
         let cell = cell()?;
-        (!cell.is_borrowed.replace(true)).then_some(AgentRef {
+        let is_ours = if FREE_THREADED {
+            agent_lock::acquire()
+        } else {
+            !cell.is_borrowed.replace(true)
+        };
+        is_ours.then_some(AgentRef {
             cell,
             _gil: PhantomData,
         })
@@ -140,7 +151,9 @@ pub fn start(gil: &mut Gil, config: &Config) -> Result<(), String> {
         // SAFETY: the layout was verified.
         unsafe { thread_starts::install(gil, &layout, ticks::thread_has_started) };
     }
-    attribute_cache::prepare(gil);
+    if !FREE_THREADED {
+        attribute_cache::prepare(gil);
+    }
     let entry = Entry::install(gil, GC_HANDLERS)
         .map_err(|why| format!("cannot watch the garbage collector: {why}"))?;
     let begun = gil
@@ -154,6 +167,10 @@ pub fn start(gil: &mut Gil, config: &Config) -> Result<(), String> {
     if let Some(mut agent) = gil.agent() {
         agent.gc_entry = Some(entry);
     }
+    if FREE_THREADED {
+        // After the session's own functions, so that ours runs before them: a thread with the agent may wait for the session.
+        agent_lock::watch_forks();
+    }
     Ok(())
 }
 
@@ -163,6 +180,9 @@ pub fn start(gil: &mut Gil, config: &Config) -> Result<(), String> {
 /// One clause that says why there is none.
 pub fn snapshot(gil: &mut Gil, reason: Reason, whatever: bool) -> Result<(), String> {
     refuse_sub_interpreters(gil)?;
+    if FREE_THREADED {
+        return Err("who holds what is not recorded in a build without the GIL".to_owned());
+    }
     let mut agent = gil.agent().ok_or("no recording is running")?;
     let (settings, with_keys) = agent.holders;
     let (layout, heap) = (*agent.tracker.layout(), agent.installed.heap().cast());
@@ -250,7 +270,8 @@ pub fn stop(gil: &mut Gil) -> Option<SessionOutcome> {
     agent.tracker.record_memory();
     let (session, own) = agent.tracker.end(&totals)?;
     let lost = own.as_ref().map_or(totals.lost, |own| own.lost);
-    session.lost(LostKind::Allocations, lost + agent.cell.missed.take());
+    let missed = agent.cell.missed.swap(0, Relaxed);
+    session.lost(LostKind::Allocations, lost + missed);
     drop(agent);
     Some(session.finish(own.map(|own| own.counted)))
 }
@@ -266,6 +287,26 @@ pub fn mark(gil: &mut Gil) -> Option<Mark> {
 fn refuse_what_is_not_offered(config: &Config) -> Result<(), String> {
     if config.distances == Distances::Fixed {
         return Err("--fixed works on PyPy only; leave it out".to_owned());
+    }
+    if FREE_THREADED {
+        for (is_wanted, option) in [
+            (config.cpu_hz.is_some(), "--cpu"),
+            (config.holders == SnapshotMode::Always, "--holders"),
+            (
+                config.snapshot_every.is_some() || config.snapshot_signal.is_some(),
+                "--snapshot",
+            ),
+            (
+                huge_pages::from_config(config)? == HugePages::Hugetlb,
+                "--huge-pages hugetlb",
+            ),
+        ] {
+            if is_wanted {
+                return Err(format!(
+                    "{option} does not work in a build of CPython without the GIL yet; leave it out"
+                ));
+            }
+        }
     }
     Ok(())
 }
@@ -294,6 +335,11 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
     if cell().is_some() {
         return Ok(());
     }
+    let _only = if FREE_THREADED {
+        Some(agent_lock::Creation::begin().ok_or(BUSY)?)
+    } else {
+        None
+    };
     let api = gil.api();
     let layout = Layout::of(api)?;
     verify::verify(gil, &layout).map_err(|what| {
@@ -307,8 +353,8 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
     let installed = unsafe { Installed::install(gil, &layout, huge_pages)? };
     accounts::publish(installed.heap());
     let hooks = installed.has_debug_hooks();
-    // With debug hooks, every allocation has the hooks as its call site.
-    let sites = if hooks {
+    // With debug hooks, every allocation has the hooks as its call site. mimalloc's slow path does not know it.
+    let sites = if hooks || FREE_THREADED {
         AllocationSites::default()
     } else {
         // SAFETY: the heap is in place, and no session has begun.
@@ -317,7 +363,7 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
     let tracker = Tracker::new(gil, layout, installed.heap(), hooks, sites);
     let cell = Box::into_raw(Box::new(AgentCell {
         is_borrowed: Cell::new(false),
-        missed: Cell::new(0),
+        missed: AtomicU64::new(0),
         agent: UnsafeCell::new(Agent {
             installed,
             tracker,
@@ -332,7 +378,9 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
     // SAFETY: the layout was verified.
     unsafe {
         dealloc::install(gil, &layout, code_freed, type_freed);
-        allocated_blocks::install(gil, &layout, blocks_in_use);
+        if !FREE_THREADED {
+            allocated_blocks::install(gil, &layout, blocks_in_use);
+        }
         forks::install(gil, &layout);
     }
     Ok(())
@@ -344,7 +392,11 @@ pub fn forked(gil: &mut Gil) {
     pending::begun();
     if let Some(cell) = cell() {
         // The parent counts them itself.
-        cell.missed.set(0);
+        cell.missed.store(0, Relaxed);
+    }
+    if FREE_THREADED {
+        // That was done when the C library forked: there may be no Python code that calls this.
+        return;
     }
     guarded(gil, (), |agent| {
         // SAFETY: the GIL is held, and the heap is not further up the stack: this is a function of the module.
@@ -382,16 +434,33 @@ impl Agent {
         let session = Session::start(&config, meta, &HOST).inspect_err(|_| ticks::end())?;
         self.tracker.begin(session, points.period());
         self.collection = None;
-        self.holders = (config.holders, !config.no_names);
-        pending::set(do_what_is_due);
-        self.tracker.record_memory();
-        let observer = HeapObserver {
-            context: std::ptr::null_mut(),
-            sampled,
-            freed,
+        let holders = if FREE_THREADED {
+            SnapshotMode::Never
+        } else {
+            config.holders
         };
-        // SAFETY: the agent is borrowed, so the GIL is held; the observer needs no context.
-        unsafe { self.installed.start_sampling(points, observer) };
+        self.holders = (holders, !config.no_names);
+        if !FREE_THREADED {
+            pending::set(do_what_is_due);
+        }
+        self.tracker.record_memory();
+        if FREE_THREADED {
+            let observer = ThreadedObserver {
+                context: SAMPLING.fetch_add(1, Relaxed).wrapping_add(1),
+                sampled: sampled_by_any,
+                freed: freed_by_any,
+            };
+            // SAFETY: the agent was created, so that the functions are installed.
+            unsafe { nthbyte_mimalloc::start(points, observer) };
+        } else {
+            let observer = HeapObserver {
+                context: std::ptr::null_mut(),
+                sampled,
+                freed,
+            };
+            // SAFETY: the agent is borrowed, so the GIL is held; the observer needs no context.
+            unsafe { self.installed.start_sampling(points, observer) };
+        }
         native::count_whole_mappings(config.whole_mappings);
         self.tracker.begin_native(seed, config.native_frames);
         Ok(())
@@ -425,11 +494,16 @@ unsafe extern "C" fn sampled(_: *mut c_void, sample: &SampledBlock) -> u32 {
     pending::ask(gil.api(), true);
     let token = guarded(&mut gil, None, |agent| Some(agent.tracker.sampled(sample)));
     token.unwrap_or_else(|| {
-        if let Some(cell) = cell() {
-            cell.missed.set(cell.missed.get() + 1);
-        }
+        missed();
         NOT_INTERESTED
     })
+}
+
+/// Counts a sample for which the agent could not be had.
+fn missed() {
+    if let Some(cell) = cell() {
+        cell.missed.fetch_add(1, Relaxed);
+    }
 }
 
 #[unsafe(link_section = "nthbyte_hot")]
@@ -441,11 +515,48 @@ unsafe extern "C" fn freed(_: *mut c_void, contents: *const c_void, token: u32) 
     }
 }
 
+/// The number of the session that samples without a GIL: a thread may still be at one of the session before.
+static SAMPLING: AtomicUsize = AtomicUsize::new(0);
+
+/// As [`sampled`], without a GIL.
+#[unsafe(link_section = "nthbyte_hot")]
+fn sampled_by_any(session: usize, sample: &SampledBlock, period: Period) -> u32 {
+    let Some(mut gil) = gil().filter(|_| session == SAMPLING.load(Relaxed)) else {
+        return NOT_INTERESTED;
+    };
+    // SAFETY: the block is new.
+    unsafe { tracker::clear(sample) };
+    let token = guarded(&mut gil, None, |agent| {
+        Some(agent.tracker.sampled_under(sample, period))
+    });
+    token.unwrap_or_else(|| {
+        missed();
+        NOT_INTERESTED
+    })
+}
+
+/// As [`freed`], without a GIL.
+#[unsafe(link_section = "nthbyte_hot")]
+fn freed_by_any(session: usize, contents: usize, token: u32) {
+    let Some(mut gil) = gil().filter(|_| session == SAMPLING.load(Relaxed)) else {
+        return;
+    };
+    // A free that is not told would leave the block alive.
+    agent_lock::insist(|| {
+        guarded(&mut gil, false, |agent| {
+            agent.tracker.freed(contents, token);
+            true
+        })
+    });
+}
+
 fn code_freed(gil: &mut Gil, code: usize) {
     nthbyte_session::guarded(|| ticks::before_code_is_freed(code));
-    let is_forgotten = guarded(gil, false, |agent| {
-        agent.tracker.forget_code(code);
-        true
+    let is_forgotten = agent_lock::insist(|| {
+        guarded(gil, false, |agent| {
+            agent.tracker.forget_code(code);
+            true
+        })
     });
     if !is_forgotten {
         nthbyte_session::guarded(|| ticks::forget_code(code));
@@ -453,7 +564,12 @@ fn code_freed(gil: &mut Gil, code: usize) {
 }
 
 fn type_freed(gil: &mut Gil, class: usize) {
-    guarded(gil, (), |agent| agent.tracker.forget_type(class));
+    agent_lock::insist(|| {
+        guarded(gil, false, |agent| {
+            agent.tracker.forget_type(class);
+            true
+        })
+    });
 }
 
 fn blocks_in_use(gil: &mut Gil) -> Option<usize> {

@@ -1,4 +1,4 @@
-//! The agent for CPython 3.11 to 3.15, in builds with the GIL.
+//! The agent for CPython 3.11 to 3.15, and, as the crate `nthbyte-freethreaded`, for 3.13 without the GIL.
 //!
 //! The agent replaces CPython's allocator for objects with its own heap. It converts each sampled allocation into
 //! events of a profile: the allocation site (the Python stack), the object's type and size, and the time of the free.
@@ -6,13 +6,15 @@
 //! # What the caller must do
 //!
 //! - Call the functions of this crate with the GIL of the main interpreter held. The token [`Gil`] proves this. Each
-//!   entry point creates it: a function of the module, a hook, the heap's observer.
+//!   entry point creates it: a function of the module, a hook, the heap's observer. Without a GIL, it proves that the thread has
+//!   an attached state, and many threads may have one.
 //! - Never unload the library: the patches stay until the process ends.
 //!
 //! # What this crate does not do
 //!
-//! - Free-threaded builds are refused: the heap has one lock. Other interpreters of the process with their own GIL keep
-//!   the original allocator, and are not sampled.
+//! - Without the GIL, CPython's own allocator stays, and samples are taken in it (`nthbyte-mimalloc`). There are no time samples, no
+//!   snapshots of who holds what, and no labels.
+//! - Other interpreters of the process with their own GIL keep the original allocator, and are not sampled.
 //! - Memory outside the domains `OBJ` and `MEM` is sampled by the preloaded library (`nthbyte-native`), if there is
 //!   one. This crate gives such a sample its stack.
 //!
@@ -29,6 +31,7 @@
 //! module       the extension module: start, stop, prepare, compile, execute
 //! recursion    calls the program so that no frame below it counts
 //! agent        the agent of the process: sessions, and the functions that the patches call
+//! agent_lock   who has the agent, without a GIL
 //! verify       compares the layout with the results of CPython's public functions
 //! patches/     the replaced parts of the interpreter, one file each
 //! ticks/       time samples: timers, the signal handler, and what turns its words into stacks
@@ -42,9 +45,11 @@
 //!
 //! Each module uses only the modules below it.
 
+#[cfg(not(feature = "free-threaded"))]
 nthbyte_host::agent_allocator!();
 
 mod agent;
+mod agent_lock;
 mod api;
 mod heap;
 mod holders;
@@ -61,6 +66,8 @@ mod verify;
 
 pub use agent::{Agent, AgentRef};
 pub use api::Gil;
+#[cfg(feature = "free-threaded")]
+pub use module::PyInit__native;
 
 #[cfg(feature = "test-seams")]
 #[doc(hidden)]

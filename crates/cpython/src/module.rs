@@ -16,8 +16,8 @@ use nthbyte_session::native;
 
 use crate::agent;
 use crate::api::{
-    CompilerFlags, FastKeywordFunction, Function, Gil, IGNORE_COOKIE, METH_FASTCALL, METH_KEYWORDS,
-    METH_NOARGS, METH_O, METH_VARARGS, MethodDef, PyObject,
+    CompilerFlags, FREE_THREADED, FastKeywordFunction, Function, Gil, HEADER, IGNORE_COOKIE,
+    METH_FASTCALL, METH_KEYWORDS, METH_NOARGS, METH_O, METH_VARARGS, MethodDef, PyObject,
 };
 use crate::labels;
 use crate::recursion::without_calls_below;
@@ -25,23 +25,37 @@ use crate::recursion::without_calls_below;
 /// `PyModuleDef` of `Include/moduleobject.h`.
 #[repr(C)]
 struct ModuleDef {
-    /// `PyModuleDef_Base`: a reference count of 1, then words that CPython sets.
-    base: [usize; 5],
+    /// `PyModuleDef_Base`: an object with a reference count, then three words that CPython sets.
+    base: [usize; HEADER / 8 + 3],
     name: *const c_char,
     doc: *const c_char,
     size: isize,
     methods: *mut MethodDef,
-    /// A slot 0 ends the list. The list has no other slots, but its presence selects initialisation in several phases.
+    /// A slot 0 ends the list, whose presence selects initialisation in several phases.
     slots: *mut [usize; 2],
     unused: [usize; 3],
 }
 
+/// The words of an object's header in a static definition: one reference, or, without the GIL, one that is never given back.
+const STATIC_HEADER: [usize; 2] = if FREE_THREADED {
+    [0, (u32::MAX as usize) << 32]
+} else {
+    [1, 0]
+};
+/// `Py_mod_gil` and `Py_MOD_GIL_NOT_USED`: without this slot, the import would switch the GIL on.
+const NEEDS_NO_GIL: [usize; 2] = [4, 1];
+
 /// `import` calls this function. It returns null without an exception if this CPython is not supported.
-#[unsafe(no_mangle)]
-extern "C" fn PyInit__native() -> *mut PyObject {
+#[cfg_attr(not(feature = "free-threaded"), unsafe(no_mangle))]
+#[allow(non_snake_case)]
+pub extern "C" fn PyInit__native() -> *mut PyObject {
     let Some(gil) = gil() else {
         return null_mut();
     };
+    #[cfg(not(feature = "free-threaded"))]
+    if crate::layout::is_free_threaded(gil.api()) {
+        return nthbyte_freethreaded::PyInit__native().cast();
+    }
     let method = |name: &'static std::ffi::CStr, function, flags| MethodDef {
         name: name.as_ptr(),
         function: Some(function),
@@ -86,13 +100,20 @@ extern "C" fn PyInit__native() -> *mut PyObject {
             doc: std::ptr::null(),
         },
     ]));
+    let mut base = [0; HEADER / 8 + 3];
+    base[..2].copy_from_slice(&STATIC_HEADER);
+    let slots: &[[usize; 2]] = if FREE_THREADED {
+        &[NEEDS_NO_GIL, [0; 2]]
+    } else {
+        &[[0; 2]]
+    };
     let definition = Box::leak(Box::new(ModuleDef {
-        base: [1, 0, 0, 0, 0],
+        base,
         name: c"nthbyte._native".as_ptr(),
         doc: std::ptr::null(),
         size: 0,
         methods: methods.as_mut_ptr(),
-        slots: Box::leak(Box::new([0; 2])),
+        slots: slots.to_vec().leak().as_mut_ptr(),
         unused: [0; 3],
     }));
     // SAFETY: the definition has the layout of the stable ABI and is never freed; CPython calls this with the GIL held.
@@ -301,7 +322,11 @@ unsafe extern "C" fn begin_labels(_module: *mut PyObject, _: *mut PyObject) -> *
     let Some(gil) = gil() else {
         return null_mut();
     };
-    match labels::begin(&gil) {
+    // Samples cannot read them without the GIL, and the profile says so.
+    if FREE_THREADED {
+        labels::read(&gil, false);
+    }
+    match (!FREE_THREADED).then(|| labels::begin(&gil)).flatten() {
         Some(variable) => {
             // SAFETY: the variable is never freed.
             unsafe { gil.increment(variable) };

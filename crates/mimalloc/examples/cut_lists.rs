@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
-use nthbyte_heap::{HeapObserver, SampledBlock};
-use nthbyte_mimalloc::{Functions, seams};
+use nthbyte_heap::SampledBlock;
+use nthbyte_mimalloc::{Functions, ThreadedObserver, seams};
 use nthbyte_sampling::{Distances, Period, Random, SamplePoints};
 
 /// Blocks that each thread keeps, and that threads exchange.
@@ -87,7 +87,7 @@ fn text(result: Result<(), &str>) -> *const c_char {
 #[unsafe(no_mangle)]
 extern "C" fn install() -> *const c_char {
     // SAFETY: `PyDLL` calls in a thread with a state, in Python code.
-    text(unsafe { nthbyte_mimalloc::install(&functions()) })
+    text(unsafe { nthbyte_mimalloc::install(&functions(), |originals| originals) })
 }
 
 /// Verifies the layout with one field changed.
@@ -105,7 +105,6 @@ static WRONG: AtomicU64 = AtomicU64::new(0);
 /// What the samples stand for, in bytes, and how many there were.
 static ESTIMATE: AtomicU64 = AtomicU64::new(0);
 static SAMPLES: AtomicU64 = AtomicU64::new(0);
-static PERIOD: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// The token of the sample that was taken last, plus 1.
@@ -118,21 +117,21 @@ fn complain(what: &str) {
     }
 }
 
-unsafe extern "C" fn sampled(_: *mut c_void, sample: &SampledBlock) -> u32 {
+fn sampled(_: usize, sample: &SampledBlock, period: Period) -> u32 {
     let token = NEXT.fetch_add(1, Relaxed) % TOKENS as u32;
     if TAKEN[token as usize].swap(sample.block as usize, Relaxed) != 0 {
         complain("more samples alive than there is room for");
     }
     let size = sample.block_size as f64;
-    let weight = size / -(-size / PERIOD.load(Relaxed) as f64).exp_m1();
+    let weight = size / -(-size / period.bytes() as f64).exp_m1();
     ESTIMATE.fetch_add(weight as u64, Relaxed);
     SAMPLES.fetch_add(1, Relaxed);
     LAST.with(|last| last.set(token + 1));
     token
 }
 
-unsafe extern "C" fn freed(_: *mut c_void, contents: *const c_void, token: u32) {
-    if TAKEN[token as usize].swap(0, Relaxed) != contents as usize {
+fn freed(_: usize, contents: usize, token: u32) {
+    if TAKEN[token as usize].swap(0, Relaxed) != contents {
         complain("a free of another block");
     }
 }
@@ -140,19 +139,18 @@ unsafe extern "C" fn freed(_: *mut c_void, contents: *const c_void, token: u32) 
 /// Starts a session.
 #[unsafe(no_mangle)]
 extern "C" fn start(period: u64, seed: u64) {
-    PERIOD.store(period, Relaxed);
     for one in &TAKEN {
         one.store(0, Relaxed);
     }
     ESTIMATE.store(0, Relaxed);
     SAMPLES.store(0, Relaxed);
     let period = Period::new(period).unwrap_or(Period::EVERY);
-    let observer = HeapObserver {
-        context: std::ptr::null_mut(),
+    let observer = ThreadedObserver {
+        context: 0,
         sampled,
         freed,
     };
-    // SAFETY: installed; no context.
+    // SAFETY: installed.
     unsafe {
         nthbyte_mimalloc::start(
             SamplePoints::new(period, Distances::Exponential, seed),

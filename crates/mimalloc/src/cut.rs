@@ -130,10 +130,13 @@ impl Record {
     ///
     /// # Safety
     /// The heap is the record's, whose thread is the calling one.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub unsafe fn class(&mut self, heap: usize, number: usize, block_size: u32) -> &mut Class {
+        let own: *mut Self = self;
         let class = &mut self.classes[heap][number];
         if !class.is_active {
             class.is_active = true;
+            class.fake.thread_free = own as usize;
             class.fake.block_size = block_size;
             class.fake.heap = heap_at(self.state.load(Relaxed) as *mut u8, heap) as usize;
             class.countdown = countdown(&mut self.points);
@@ -225,6 +228,7 @@ impl Record {
     ///
     /// # Safety
     /// As for [`Record::take_over`].
+    #[unsafe(link_section = "nthbyte_hot")]
     pub unsafe fn repair(&mut self, state: *mut u8, heap: usize) {
         let address = heap_at(state, heap);
         let numbers = self.active[heap];
@@ -238,6 +242,7 @@ impl Record {
     ///
     /// # Safety
     /// The heap, with this address and number, is the one of the calling thread's record.
+    #[unsafe(link_section = "nthbyte_hot")]
     pub unsafe fn put_right(&mut self, address: *mut u8, heap: usize, number: usize) {
         let class = &mut self.classes[heap][number];
         let words = class.fake.block_size as usize / 8;

@@ -104,11 +104,13 @@ unsafe fn release<const OBJECT: bool>(block: *mut u8) {
     }
 }
 
+#[unsafe(link_section = "nthbyte_hot")]
 unsafe extern "C" fn malloc<const OBJECT: bool>(_: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: as CPython calls it: the thread has a state.
     unsafe { allocate(heap::<OBJECT>(), size, false).cast() }
 }
 
+#[unsafe(link_section = "nthbyte_hot")]
 unsafe extern "C" fn calloc<const OBJECT: bool>(
     _: *mut c_void,
     count: usize,
@@ -121,11 +123,13 @@ unsafe extern "C" fn calloc<const OBJECT: bool>(
     unsafe { allocate(heap::<OBJECT>(), bytes, true).cast() }
 }
 
+#[unsafe(link_section = "nthbyte_hot")]
 unsafe extern "C" fn free<const OBJECT: bool>(_: *mut c_void, block: *mut c_void) {
     // SAFETY: as CPython calls it.
     unsafe { release::<OBJECT>(block.cast()) }
 }
 
+#[unsafe(link_section = "nthbyte_hot")]
 unsafe extern "C" fn realloc<const OBJECT: bool>(
     context: *mut c_void,
     block: *mut c_void,

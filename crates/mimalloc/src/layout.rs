@@ -246,6 +246,7 @@ pub unsafe fn page_count(heap: *mut u8) -> usize {
 
 /// The size class of a request, at most [`SHARED_MAX`] bytes (`mi_bin`): 4 for each power of two from 64 bytes on, and
 /// multiples of 16 bytes below.
+#[unsafe(link_section = "nthbyte_hot")]
 pub const fn class_of(size: usize) -> usize {
     let words = size.div_ceil(8);
     match words {

@@ -61,9 +61,10 @@ pub mod seams;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use nthbyte_heap::HeapObserver;
+use nthbyte_heap::Fallback;
 use nthbyte_sampling::{Period, SamplePoints};
 
+pub use settings::ThreadedObserver;
 pub use verify::Functions;
 
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
@@ -81,14 +82,17 @@ pub struct Statistics {
     pub lost: u64,
 }
 
-/// Puts our functions before mimalloc's. Sampling is off.
+/// Puts our functions before mimalloc's, which they call as `wrap` returns them, objects first. Sampling is off.
 ///
 /// # Errors
 /// One clause that says what prevents it. Nothing has changed then.
 ///
 /// # Safety
 /// The calling thread has a state, and is in no allocation. Called by one thread at a time.
-pub unsafe fn install(functions: &Functions) -> Result<(), &'static str> {
+pub unsafe fn install(
+    functions: &Functions,
+    wrap: fn([Fallback; 2]) -> [Fallback; 2],
+) -> Result<(), &'static str> {
     if IS_INSTALLED.load(Acquire) {
         return Ok(());
     }
@@ -100,7 +104,7 @@ pub unsafe fn install(functions: &Functions) -> Result<(), &'static str> {
     }
     // SAFETY: nothing is installed yet. Each function works beside mimalloc's: another thread may see some of each.
     unsafe {
-        settings::set_originals(originals);
+        settings::set_originals(wrap(originals));
         for (domain, number) in [
             (nthbyte_heap::BlockDomain::Object, verify::DOMAINS[0]),
             (nthbyte_heap::BlockDomain::Memory, verify::DOMAINS[1]),
@@ -116,8 +120,8 @@ pub unsafe fn install(functions: &Functions) -> Result<(), &'static str> {
 /// Starts a session. Each thread takes part from its next slow path on, which comes before it has allocated 64 KiB of one size.
 ///
 /// # Safety
-/// The functions were installed; the observer's context is never freed.
-pub unsafe fn start(points: SamplePoints, observer: HeapObserver) {
+/// The functions were installed.
+pub unsafe fn start(points: SamplePoints, observer: ThreadedObserver) {
     settings::change(|settings| {
         settings.points = Some(points);
         settings.observer = Some(observer);
@@ -147,7 +151,7 @@ pub fn stop() -> Statistics {
 /// The session's totals. Exact for the calling thread, and for those that have ended.
 #[must_use]
 pub fn statistics() -> Statistics {
-    let session = settings::read().map_or(0, |(_, settings)| settings.session);
+    let session = settings::read_soon().map_or(0, |settings| settings.session);
     let [allocations, bytes, samples, lost] = record::totals(session);
     Statistics {
         allocations,

@@ -10,13 +10,13 @@ use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
-use nthbyte_heap::{BlockDomain, HeapObserver};
+use nthbyte_heap::BlockDomain;
 use nthbyte_host::lock::Lock;
 use nthbyte_host::process::Probe;
 use nthbyte_sampling::{Countdown, SamplePoints};
 
 use crate::layout::{Block, CLASSES, HEAP_MEM, HEAPS, Page, V3_13, heap_at, page_count};
-use crate::settings::original;
+use crate::settings::{ThreadedObserver, original};
 use crate::thread::thread_pointer;
 use crate::tokens;
 
@@ -54,7 +54,7 @@ pub struct Record {
     pub version: u32,
     pub session: u32,
     pub points: Option<SamplePoints>,
-    pub observer: Option<HeapObserver>,
+    pub observer: Option<ThreadedObserver>,
     /// The distance to the next sample point among requests that are larger than small ones, in bytes that are asked for.
     pub large: Countdown,
     /// Whether the observer is running.
@@ -212,6 +212,20 @@ pub fn for_each(mut visit: impl FnMut(*mut Record)) {
         visit(at);
         // SAFETY: records are never freed, and `next` never changes.
         at = unsafe { (*at).next };
+    }
+}
+
+/// The record that a fake one belongs to; `None` if the page is mimalloc's. mimalloc reads nothing of the page behind an entry but its
+/// list.
+///
+/// # Safety
+/// An entry points at it.
+#[inline(always)]
+pub unsafe fn of_fake(page: *mut Page) -> Option<*mut Record> {
+    // SAFETY: by the contract. Each page of mimalloc's has a slice, but for the empty one, which no thread has freed blocks of.
+    unsafe {
+        let record = (*page).thread_free as *mut Record;
+        ((*page).slice_count == 0 && !record.is_null()).then_some(record)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use nthbyte_heap::{NOT_INTERESTED, SampledBlock};
 use nthbyte_host::keep_errno;
+use nthbyte_sampling::{Period, SamplePoints};
 
 use crate::cut::hide_from_collector;
 use crate::layout::{
@@ -25,6 +26,7 @@ const TRIES: usize = 4;
 /// # Safety
 /// The heap, with this number and address, is the one of the calling thread's record. The size is at most
 /// [`SHARED_MAX`].
+#[unsafe(link_section = "nthbyte_hot")]
 pub unsafe fn block(
     record: &mut Record,
     heap: usize,
@@ -163,6 +165,7 @@ pub struct Sample {
 }
 
 /// Tells the observer of a sample, and notes the block's token.
+#[unsafe(link_section = "nthbyte_hot")]
 pub fn tell(record: &mut Record, taken: &Sample, page: &SampledPage) {
     add(&record.counts.samples, 1);
     let Some(observer) = record.observer else {
@@ -178,10 +181,11 @@ pub fn tell(record: &mut Record, taken: &Sample, page: &SampledPage) {
         site: 0,
         near: 0,
     };
+    let points = record.points.as_ref();
+    let period = points.map_or(Period::EVERY, SamplePoints::period);
     record.is_inside = true;
-    // SAFETY: the observer's context is never freed. The record is borrowed by nobody else: inside of the observer, the thread
-    // does not come here.
-    let token = keep_errno(|| unsafe { (observer.sampled)(observer.context, &sample) });
+    // Inside of the observer, the thread does not come here.
+    let token = keep_errno(|| (observer.sampled)(observer.context, &sample, period));
     record.is_inside = false;
     page.set(taken.block, record.session, token);
 }
@@ -191,6 +195,7 @@ pub fn tell(record: &mut Record, taken: &Sample, page: &SampledPage) {
 ///
 /// # Safety
 /// The block is in use, of this page, and is not used any more.
+#[unsafe(link_section = "nthbyte_hot")]
 pub unsafe fn free(record: Option<&mut Record>, page: *mut Page, block: *mut u8) -> bool {
     let Some(entry) = tokens::find(page) else {
         return false;
@@ -228,12 +233,11 @@ fn tell_freed(session: u32, token: u32, contents: *mut u8) {
     if token == NOT_INTERESTED {
         return;
     }
-    if let Some((_, settings)) = settings::read()
+    if let Some(settings) = settings::read_soon()
         && settings.session == session
         && let Some(observer) = settings.observer
     {
-        // SAFETY: the observer's context is never freed.
-        keep_errno(|| unsafe { (observer.freed)(observer.context, contents.cast(), token) });
+        keep_errno(|| (observer.freed)(observer.context, contents as usize, token));
     }
 }
 

@@ -4,8 +4,9 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use nthbyte_heap::{BlockDomain, Fallback, HeapObserver};
-use nthbyte_sampling::SamplePoints;
+use nthbyte_heap::{BlockDomain, Fallback, SampledBlock};
+use nthbyte_host::sync::yield_now;
+use nthbyte_sampling::{Period, SamplePoints};
 
 /// Data that is written before other threads can reach it.
 pub struct Once<T>(UnsafeCell<Option<T>>);
@@ -52,16 +53,32 @@ pub fn original(domain: BlockDomain) -> Fallback {
     }
 }
 
+/// Receives samples. Many threads may call both functions at once, inside of an allocation, where nothing is allocated from the
+/// interpreter. They may change `errno`.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadedObserver {
+    /// The first argument of both.
+    pub context: usize,
+    /// An allocation was sampled, whose point was drawn under this period. Returns a token for `freed`, or
+    /// [`nthbyte_heap::NOT_INTERESTED`].
+    pub sampled: fn(context: usize, sample: &SampledBlock, period: Period) -> u32,
+    /// A block that was sampled in this session is being freed, or was moved. What was in it can still be read at `contents`.
+    pub freed: fn(context: usize, contents: usize, token: u32),
+}
+
 /// What the current session wants. Threads take it over one by one, when they are in a slow path.
 #[derive(Clone)]
 pub struct Settings {
     /// The sample points; `None` while sampling is off. Each thread continues them with numbers of its own.
     pub points: Option<SamplePoints>,
     /// The receiver of samples.
-    pub observer: Option<HeapObserver>,
+    pub observer: Option<ThreadedObserver>,
     /// The number of the session, from 1 on.
     pub session: u32,
 }
+
+/// So often a thread lets others run before it gives up.
+const TRIES: usize = 10_000;
 
 struct Shared {
     /// Changes whenever the settings do; odd while they are being written.
@@ -106,6 +123,18 @@ pub fn read() -> Option<(u32, Settings)> {
     std::sync::atomic::fence(Acquire);
     // SAFETY: nobody has written meanwhile, so that the copy is whole.
     (SHARED.version.load(Relaxed) == before).then(|| (before, unsafe { copy.assume_init() }))
+}
+
+/// The settings, also while they are being changed: the change is waited for. `None` if it takes too long, because its thread does not
+/// run.
+pub fn read_soon() -> Option<Settings> {
+    (0..TRIES).find_map(|_| {
+        let settings = read();
+        if settings.is_none() {
+            yield_now();
+        }
+        settings.map(|(_, settings)| settings)
+    })
 }
 
 /// Changes the settings. Callers are few: the start and the end of a session, a new period, a fork. If two come at once, one

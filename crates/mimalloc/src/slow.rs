@@ -1,7 +1,6 @@
 //! The slow paths: the list is empty, the request is large, or the page of a freed block has a flag.
 
 use std::ffi::c_void;
-use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_heap::BlockDomain;
 
@@ -63,10 +62,19 @@ unsafe fn ask(domain: BlockDomain, size: usize, zero: bool) -> *mut u8 {
 /// The state is the calling thread's.
 #[inline]
 unsafe fn prepared(state: *mut u8) -> Option<&'static mut Record> {
+    // SAFETY: by the contract.
+    unsafe { prepare(state, record::current(state)?) }
+}
+
+/// As [`prepared`], for a record that is known to be the thread's.
+#[inline]
+unsafe fn prepare(
+    state: *mut u8,
+    (record, is_new): (*mut Record, bool),
+) -> Option<&'static mut Record> {
     // SAFETY: by the contract. One reference at a time: only this thread uses its record, and `is_inside` says whether it is
     // further up the stack.
     unsafe {
-        let (record, is_new) = record::current(state)?;
         let record = &mut *record;
         if record.is_inside {
             return None;
@@ -95,7 +103,15 @@ pub unsafe fn allocate(address: *mut u8, size: usize, zero: bool) -> *mut u8 {
         let Some(heap) = heap_number(state, address as usize) else {
             return ask(BlockDomain::Object, size, zero);
         };
-        let Some(record) = prepared(state) else {
+        // Where the entry points at a fake record, that is the thread's.
+        let known = (size <= SMALL_MAX)
+            .then(|| record::of_fake(*direct(address).add(size.div_ceil(8))))
+            .flatten();
+        let record = match known {
+            Some(record) => prepare(state, (record, false)),
+            None => prepared(state),
+        };
+        let Some(record) = record else {
             return ask(domain_of(heap), size, zero);
         };
         let request = Request {
@@ -184,6 +200,7 @@ unsafe fn small(record: &mut Record, request: Request) -> *mut u8 {
 }
 
 /// Counts an allocation that contains a sample point, and draws the next one. Returns the number of sample points.
+#[unsafe(link_section = "nthbyte_hot")]
 fn pass_sample(record: &mut Record, heap: usize, number: usize) -> u32 {
     let class = &mut record.classes[heap][number];
     class.allocations += 1;
@@ -218,6 +235,7 @@ unsafe fn large(record: &mut Record, request: Request) -> *mut u8 {
 }
 
 /// Counts a request that is larger than small ones. Returns the number of sample points in it.
+#[unsafe(link_section = "nthbyte_hot")]
 fn count_large(record: &mut Record, size: usize) -> u32 {
     add(&record.counts.large, 1);
     add(&record.counts.large_bytes, size as u64);
@@ -232,6 +250,7 @@ fn count_large(record: &mut Record, size: usize) -> u32 {
 ///
 /// # Safety
 /// The block was just allocated by the calling thread, in the heap with this number.
+#[unsafe(link_section = "nthbyte_hot")]
 unsafe fn tell_large(
     record: &mut Record,
     heap: usize,
@@ -256,6 +275,22 @@ unsafe fn tell_large(
     sampled::tell(record, &taken, page);
 }
 
+/// The calling thread's record, if the thread has a state. Without a look at the settings: that would free blocks.
+///
+/// # Safety
+/// The state is the calling thread's, or null.
+#[unsafe(link_section = "nthbyte_hot")]
+unsafe fn of_freeing(state: *mut u8) -> Option<&'static mut Record> {
+    // SAFETY: by the contract, and as in `prepare`.
+    unsafe {
+        let (record, is_new) = (!state.is_null()).then(|| record::current(state))??;
+        if is_new {
+            (*record).adopt(state);
+        }
+        (!(*record).is_inside).then(|| &mut *record)
+    }
+}
+
 /// Frees a block whose page has a flag, or belongs to another thread, or has no other block in use.
 ///
 /// # Safety
@@ -270,15 +305,7 @@ pub unsafe fn free(domain: BlockDomain, block: *mut u8) {
         let segment = segment_of(block);
         let page = page_of(segment, block);
         let state = thread_state();
-        let record = || {
-            // Without a look at the settings: that would free blocks.
-            let (record, is_new) = (!state.is_null()).then(|| record::current(state))??;
-            if is_new {
-                (*record).adopt(state);
-            }
-            (!(*record).is_inside).then(|| &mut *record)
-        };
-        if (*page).flags & FLAG_ALIGNED != 0 && sampled::free(record(), page, block) {
+        if (*page).flags & FLAG_ALIGNED != 0 && sampled::free(of_freeing(state), page, block) {
             return;
         }
         if thread_of(segment) != thread_pointer() || state.is_null() {
@@ -291,7 +318,8 @@ pub unsafe fn free(domain: BlockDomain, block: *mut u8) {
         // mimalloc has moved the page between its queues, and may have made it the first one.
         if words <= SMALL_MAX / 8
             && let Some(heap) = heap
-            && let Some(record) = record()
+            && record::of_fake(*direct(heap_at(state, heap)).add(words)).is_none()
+            && let Some(record) = of_freeing(state)
         {
             let number = class_of(8 * words);
             if record.classes[heap][number].is_active {
@@ -368,7 +396,10 @@ pub unsafe fn large_and_lost() -> Option<(u64, u64)> {
     let record = unsafe { prepared(thread_state())? };
     Some((
         record.large.bytes_until_sample(),
-        record.counts.lost.load(Relaxed),
+        record
+            .counts
+            .lost
+            .load(std::sync::atomic::Ordering::Relaxed),
     ))
 }
 
@@ -395,7 +426,8 @@ pub fn records() -> (usize, usize) {
     record::for_each(|record| {
         all += 1;
         // SAFETY: records are never freed.
-        free += usize::from(unsafe { (*record).state.load(Relaxed) } == 0);
+        free +=
+            usize::from(unsafe { (*record).state.load(std::sync::atomic::Ordering::Relaxed) } == 0);
     });
     (all, free)
 }

@@ -15,10 +15,17 @@ use std::sync::OnceLock;
 pub use gil::Gil;
 pub use object::{Kept, Object, Owned};
 
+/// Whether this is the agent of builds without the GIL: the crate `nthbyte-freethreaded`, of the same sources.
+pub const FREE_THREADED: bool = cfg!(feature = "free-threaded");
+/// `sizeof(PyObject)`.
+pub const HEADER: usize = if FREE_THREADED { 32 } else { 16 };
+/// `offsetof(PyObject, ob_type)`: its last word.
+pub const OB_TYPE: usize = HEADER - 8;
+
 /// A Python object. It is always behind a pointer.
 #[repr(C)]
 pub struct PyObject {
-    refcount: usize,
+    _before_type: [usize; OB_TYPE / 8],
     /// The object's type.
     pub ob_type: *mut PyObject,
 }
@@ -283,6 +290,28 @@ impl Api {
             .next()
             .unwrap_or_default()
             .to_owned()
+    }
+
+    /// What sampling in mimalloc needs. `None` if a function is missing.
+    #[must_use]
+    pub fn of_mimalloc(&self) -> Option<nthbyte_mimalloc::Functions> {
+        let free = find("PyObject_Free\0")?;
+        // SAFETY: CPython's public functions, with the types of C: a domain is an `int`, and an allocator five words.
+        unsafe {
+            Some(nthbyte_mimalloc::Functions {
+                thread_state: self.PyThreadState_GetUnchecked,
+                get_allocator: std::mem::transmute::<
+                    unsafe extern "C" fn(AllocatorDomain, *mut AllocatorEx),
+                    unsafe extern "C" fn(c_int, *mut c_void),
+                >(self.PyMem_GetAllocator),
+                set_allocator: std::mem::transmute::<
+                    unsafe extern "C" fn(AllocatorDomain, *mut AllocatorEx),
+                    unsafe extern "C" fn(c_int, *mut c_void),
+                >(self.PyMem_SetAllocator),
+                malloc: self.PyObject_Malloc,
+                free: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(free),
+            })
+        }
     }
 
     /// The addresses of the public functions that allocate through the domain `MEM`.

@@ -6,6 +6,8 @@ use nthbyte_heap::{Heap, HeapStatistics};
 use nthbyte_profile::event::{Memory, Nanos};
 use nthbyte_session::Counted;
 
+use crate::api::FREE_THREADED;
+
 /// The age at which totals are taken again with a sample, between collections.
 const MEMORY_AGE: Nanos = Nanos(100_000_000);
 /// The age at which totals are taken again after a collection that has changed little.
@@ -30,6 +32,22 @@ pub struct Own {
     pub counted: Counted,
     /// Samples that the heap has lost.
     pub lost: u64,
+}
+
+/// Bytes that only our own heap counts.
+#[must_use]
+pub fn known(bytes: u64) -> Option<u64> {
+    (!FREE_THREADED).then_some(bytes)
+}
+
+/// What was counted in mimalloc, in a build without the GIL.
+#[must_use]
+pub fn in_mimalloc(counted: nthbyte_mimalloc::Statistics) -> HeapStatistics {
+    HeapStatistics {
+        allocated: counted.bytes,
+        lost: counted.lost,
+        ..HeapStatistics::default()
+    }
 }
 
 impl Totals {
@@ -64,9 +82,12 @@ impl Totals {
     }
 
     /// Bytes of all blocks in use: of small ones, which the heap counts, and of large ones, which it estimates from their
-    /// samples.
+    /// samples. Without the GIL they are not counted, see [`known`].
     #[must_use]
     pub fn heap_used(&self) -> u64 {
+        if FREE_THREADED {
+            return 0;
+        }
         // SAFETY: as in `statistics`.
         unsafe { Heap::in_use(self.heap.cast()) }
     }
@@ -96,9 +117,9 @@ impl Totals {
         self.taken = Some((now, used));
         Memory {
             time: now,
-            heap_used: Some(used),
+            heap_used: known(used),
             // Arenas of small blocks, and the large blocks, which have memory of their own.
-            heap_reserved: Some(heap.reserved as u64 + heap.in_use_large),
+            heap_reserved: known(heap.reserved as u64 + heap.in_use_large),
             // The writer thread reads the resident set.
             rss: None,
             allocated: Some(requested(self.own(heap.allocated))),
@@ -107,6 +128,9 @@ impl Totals {
     }
 
     fn statistics(&self) -> HeapStatistics {
+        if FREE_THREADED {
+            return in_mimalloc(nthbyte_mimalloc::statistics());
+        }
         // SAFETY: totals are taken by the holder of the GIL; an observer may call the heap.
         unsafe { Heap::statistics(self.heap.cast()) }
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use super::hamt::{Direct, Map, folded};
 use super::objects;
 use super::reader::{LabelReader, publish};
-use crate::api::{Gil, PyObject};
+use crate::api::{FREE_THREADED, Gil, PyObject};
 
 /// The part of the thread's state that is searched, in bytes: less than its size in any version.
 const SEARCHED: usize = 320;
@@ -97,4 +97,8 @@ pub fn note() -> Option<&'static str> {
 }
 
 static ARE_OFF: AtomicBool = AtomicBool::new(false);
-const OFF: &str = "labels are off: this interpreter does not keep its contexts as its release does";
+const OFF: &str = if FREE_THREADED {
+    "labels are off: nthbyte does not read them in a build without the GIL"
+} else {
+    "labels are off: this interpreter does not keep its contexts as its release does"
+};

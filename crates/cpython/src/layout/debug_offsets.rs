@@ -1,7 +1,7 @@
 //! Offsets that the interpreter publishes itself (`_Py_DebugOffsets`, 3.13 and later).
 
 use super::Layout;
-use crate::api::Api;
+use crate::api::{Api, FREE_THREADED};
 
 /// Positions of the needed offsets in `_Py_DebugOffsets`, counted in 64-bit words.
 pub struct Positions {
@@ -23,8 +23,21 @@ pub struct Positions {
 
 /// The first word of `_Py_DebugOffsets`.
 const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
+/// The word that says whether the build is without the GIL.
+const FREE_THREADED_FLAG: usize = 2;
 /// The largest plausible offset. Offsets in `PyInterpreterState` may be larger.
 const LARGEST_OFFSET: usize = 4096;
+
+/// Whether the running interpreter was built without the GIL.
+#[cfg(not(feature = "free-threaded"))]
+pub fn is_free_threaded(api: &Api) -> bool {
+    /// The first version with `_Py_DebugOffsets`.
+    const FIRST: u32 = 0x030d_0000;
+    let words = api._PyRuntime.cast::<u64>();
+    // SAFETY: see `Positions::read`.
+    api.version() >= FIRST
+        && unsafe { words.read() == COOKIE && words.add(FREE_THREADED_FLAG).read() != 0 }
+}
 
 impl Positions {
     /// Copies the offsets into a layout.
@@ -36,8 +49,8 @@ impl Positions {
         if word(0) != COOKIE || (word(1) >> 16) as u16 != 0x0300 + u16::from(minor) {
             return Err("its _Py_DebugOffsets are not where they should be");
         }
-        if word(2) != 0 {
-            return Err("free-threaded builds are not served; use a build with the GIL");
+        if (word(FREE_THREADED_FLAG) != 0) != FREE_THREADED {
+            return Err("its _Py_DebugOffsets do not say whether it has a GIL");
         }
         let offset = |index: usize| word(index) as usize;
         layout.current_frame = offset(self.current_frame);

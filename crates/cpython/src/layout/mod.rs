@@ -14,7 +14,10 @@ mod v3_13;
 mod v3_14;
 mod v3_15;
 
-use crate::api::Api;
+#[cfg(not(feature = "free-threaded"))]
+pub use debug_offsets::is_free_threaded;
+
+use crate::api::{Api, FREE_THREADED, HEADER};
 
 /// The supported versions, oldest first.
 const VERSIONS: &[&Version] = &[
@@ -24,6 +27,9 @@ const VERSIONS: &[&Version] = &[
     &v3_14::VERSION,
     &v3_15::VERSION,
 ];
+
+/// The version that is known without the GIL. Others have other frames there.
+const FREE_THREADED_VERSION: (u8, u8) = (3, 13);
 
 /// One minor version of CPython.
 struct Version {
@@ -276,7 +282,8 @@ pub enum StackEnd {
 }
 
 impl Layout {
-    /// Offsets that are the same in 3.11 to 3.15, from `offsetof` with each version's headers. The others are unused.
+    /// Offsets that are the same in 3.11 to 3.15, from `offsetof` with each version's headers. The others are unused. Those of objects
+    /// count from the end of the header that each object has.
     pub const COMMON: Self = Self {
         thread_cframe: UNUSED,
         current_frame: UNUSED,
@@ -291,23 +298,23 @@ impl Layout {
         code_qualname: UNUSED,
         code_linetable: UNUSED,
         code_first_line: UNUSED,
-        code_flags: 48,
+        code_flags: HEADER + 32,
         code_instructions: UNUSED,
-        var_size: 16,
-        bytes_value: 32,
-        str_length: 16,
-        str_state: 32,
+        var_size: HEADER,
+        bytes_value: HEADER + 16,
+        str_length: HEADER,
+        str_state: HEADER + 16,
         ascii_size: UNUSED,
         unicode_size: UNUSED,
-        function_definition: 16,
-        type_name: 24,
-        type_basic_size: 32,
-        type_dealloc: 48,
-        type_flags: 168,
-        type_dict: 264,
+        function_definition: HEADER,
+        type_name: HEADER + 8,
+        type_basic_size: HEADER + 16,
+        type_dealloc: HEADER + 32,
+        type_flags: HEADER + 152,
+        type_dict: HEADER + 248,
         type_qualname: UNUSED,
         type_cached_keys: UNUSED,
-        dict_keys: 32,
+        dict_keys: HEADER + 16,
         keys_size: 32,
         keys_log2_size: 8,
         keys_entries: 24,
@@ -319,9 +326,13 @@ impl Layout {
             first_owner_without_code: 3,
             entries: Entries::Frames,
             values: Values::Inline,
-            dictionary_before: 24,
+            dictionary_before: if FREE_THREADED { 8 } else { 24 },
             array_before: 32,
-            pre_headers: [0, 16, 32],
+            pre_headers: if FREE_THREADED {
+                [0, 0, 16]
+            } else {
+                [0, 16, 32]
+            },
             flags_of_pre_header: type_flags::MANAGED_DICT | type_flags::MANAGED_WEAKREF,
             own_gils: true,
             serves_without_gil: false,
@@ -332,16 +343,16 @@ impl Layout {
             ascii: 1 << 6,
         },
         containers: Containers {
-            list_items: 24,
-            set_table: 40,
-            bytearray_buffer: 32,
-            deque_blocks: [24, 32],
+            list_items: HEADER + 8,
+            set_table: HEADER + 24,
+            bytearray_buffer: HEADER + 16,
+            deque_blocks: [HEADER + 8, HEADER + 16],
         },
         references: References {
             frame_objects: [16, 40, 48],
             stack: StackEnd::Count(64),
             code_locals: 96,
-            tuple_items: 24,
+            tuple_items: HEADER + 8,
             immortal: true,
         },
     };
@@ -354,6 +365,11 @@ impl Layout {
         let version = api.version();
         let (major, minor) = ((version >> 24) as u8, (version >> 16) as u8);
         let text = api.version_text();
+        if FREE_THREADED && (major, minor) != FREE_THREADED_VERSION {
+            return Err(format!(
+                "cannot profile CPython {text}: without the GIL, only 3.13 is known; use a build with the GIL"
+            ));
+        }
         let known = VERSIONS
             .iter()
             .find(|known| major == 3 && known.minor == minor)

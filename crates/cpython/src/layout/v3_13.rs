@@ -2,6 +2,7 @@
 
 use super::debug_offsets::Positions;
 use super::{Layout, Version};
+use crate::api::HEADER;
 
 pub const VERSION: Version = Version {
     minor: 13,
@@ -15,8 +16,8 @@ pub const VERSION: Version = Version {
         unicode: 67,
     }),
     layout: Layout {
-        type_qualname: 872,
-        type_cached_keys: 880,
+        type_qualname: HEADER + 856,
+        type_cached_keys: HEADER + 864,
         values_header: 8,
         ..Layout::COMMON
     },

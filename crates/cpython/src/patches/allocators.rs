@@ -19,13 +19,14 @@ use nthbyte_heap::{
 use nthbyte_sampling::SamplePoints;
 
 use super::{NO_ADDRESSES, native_requests, own_requests, raw_calloc, unlocked};
-use crate::api::{AllocatorDomain, AllocatorEx, Gil};
-use crate::heap::huge_pages;
+use crate::api::{AllocatorDomain, AllocatorEx, Api, FREE_THREADED, Gil};
+use crate::heap::{huge_pages, totals};
 use crate::layout::Layout;
 use nthbyte_host::process::Probe;
 
 /// The installed heap.
 pub struct Installed {
+    /// Null in a build without the GIL, where mimalloc stays.
     heap: *mut Heap,
     has_debug_hooks: bool,
 }
@@ -56,6 +57,15 @@ impl Installed {
         huge_pages: HugePages,
     ) -> Result<Self, String> {
         let api = gil.api();
+        if FREE_THREADED {
+            // SAFETY: by the contract; one thread creates the agent at a time.
+            return unsafe { in_mimalloc(api) }.map_err(|why| {
+                format!(
+                    "cannot profile CPython {} without the GIL: {why}",
+                    api.version_text()
+                )
+            });
+        }
         // The addresses of the debug hooks' structures for the two domains; 0 without debug hooks.
         let mut below = [0; 2];
         let mut fallbacks = [Fallback::LIBC; 2];
@@ -148,6 +158,9 @@ impl Installed {
     pub unsafe fn stop_sampling(&mut self) -> HeapStatistics {
         // SAFETY: by the contract.
         unsafe {
+            if FREE_THREADED {
+                return totals::in_mimalloc(nthbyte_mimalloc::stop());
+            }
             let exact = Heap::statistics_exact(self.heap);
             Heap::stop(self.heap);
             exact
@@ -157,6 +170,9 @@ impl Installed {
     /// The heap's totals; [`Heap::statistics`] says how exact they are.
     #[must_use]
     pub fn statistics(&self) -> HeapStatistics {
+        if FREE_THREADED {
+            return totals::in_mimalloc(nthbyte_mimalloc::statistics());
+        }
         // SAFETY: an `Installed` is used by the holder of the GIL only.
         unsafe { Heap::statistics(self.heap) }
     }
@@ -169,6 +185,23 @@ impl Installed {
                 .to_owned()
         })
     }
+}
+
+/// Has mimalloc sample, in a build without the GIL: see [`nthbyte_mimalloc`].
+///
+/// # Safety
+/// As for [`Installed::install`]. Called by one thread at a time.
+unsafe fn in_mimalloc(api: &Api) -> Result<Installed, &'static str> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err("nthbyte knows it on x86-64 only");
+    }
+    let functions = api.of_mimalloc().ok_or("it has no allocator")?;
+    // SAFETY: by the contract.
+    unsafe { nthbyte_mimalloc::install(&functions, native_requests::marked)? };
+    Ok(Installed {
+        heap: std::ptr::null_mut(),
+        has_debug_hooks: false,
+    })
 }
 
 /// Refuses to continue if another tool traces allocations by replacing allocators: at its end it would restore the

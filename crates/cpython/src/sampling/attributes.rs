@@ -4,6 +4,7 @@
 //! are. An array has the type's keys (`ht_cached_keys`), in the same order. The instance may be in the middle of a
 //! change. So every read must not fault, every result may be wrong, and the caller checks the result.
 
+use crate::api::OB_TYPE;
 use crate::layout::{Layout, Values};
 use nthbyte_host::process::Probe;
 
@@ -15,7 +16,7 @@ const MOST_WORDS: usize = 3;
 
 /// The value of the attribute whose name is the interned `str` at `key`.
 pub fn read(layout: &Layout, probe: Probe, object: usize, key: usize) -> Option<usize> {
-    let object_type = probe.read::<usize>(object.checked_add(8)?)?;
+    let object_type = probe.read::<usize>(object.checked_add(OB_TYPE)?)?;
     if let Some(values) = values(layout, probe, object, object_type) {
         let keys = probe.read::<usize>(object_type.checked_add(layout.type_cached_keys)?)?;
         let (at, _) = position(layout, probe, keys, key)?;

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use nthbyte_profile::event::{Code, CodeId, Lines};
 
-use crate::api::Api;
+use crate::api::{Api, FREE_THREADED};
 use crate::labels;
 use crate::layout::Layout;
 use crate::sampling::strings;
@@ -118,7 +118,9 @@ impl Codes {
                 table(layout, code),
             )
         };
-        labels::meet_function(layout, &self.name, &self.file, flags & OF_TASKS != 0);
+        if !FREE_THREADED {
+            labels::meet_function(layout, &self.name, &self.file, flags & OF_TASKS != 0);
+        }
         let Some(appearance) = appearance_of(&self.name, &self.file, own_folder()) else {
             return recording.hide_function(code as u64);
         };

@@ -3,6 +3,9 @@
 //! An object's type is stored after its allocation. So each sample is pending in one slot until the next sample, the
 //! next collection, the end of the session, or the free of its block. Then it is recorded with its type. After that,
 //! the block's token stands for the sample's number, which the free of the block needs.
+//!
+//! Without a GIL, threads sample between each other's samples. Each has a pending sample of its own ([`Others`]): another thread's
+//! object may be half made.
 
 use std::ffi::c_void;
 
@@ -13,8 +16,8 @@ use nthbyte_profile::event::{
 };
 use nthbyte_sampling::{Period, Weight};
 
-use crate::api::{Api, Gil};
-use crate::heap::totals::{Own, Totals};
+use crate::api::{Api, FREE_THREADED, Gil};
+use crate::heap::totals::{Own, Totals, known};
 use crate::heap::upkeep::Upkeep;
 use crate::labels;
 use crate::layout::Layout;
@@ -24,10 +27,11 @@ use crate::sampling::data_stack::StackReader;
 use crate::sampling::native;
 use crate::sampling::rounding::Rounding;
 use crate::sampling::tokens::{Numbers, Tokens};
-use crate::sampling::types::{Origin, Types};
+use crate::sampling::types::{HEAD, Origin, Types};
 use crate::sampling::walker::Walker;
 use nthbyte_host::probes;
 use nthbyte_host::process::field;
+use nthbyte_host::sync::this_thread;
 use nthbyte_session::{Mark, PerEpoch, Recording, Session};
 
 /// Bytes that the debug hooks of `PYTHONMALLOC=debug` put before a block and around it (`Objects/obmalloc.c`,
@@ -39,7 +43,10 @@ const DEBUG_AROUND: usize = 24;
 /// visible if the process were killed.
 const LARGE: u64 = 64 << 10;
 
-/// Takes samples. Only the holder of the GIL uses it.
+/// After so long, an object is made, or its thread waits for something: its sample is recorded by other threads' recordings.
+const MADE_BY_THEN: Nanos = Nanos(100_000_000);
+
+/// Takes samples. Only the holder of the GIL uses it, or of the lock in its place.
 pub struct Tracker {
     session: Option<Session>,
     program: Program,
@@ -59,6 +66,8 @@ struct Program {
     codes: Codes,
     types: Types,
     period: Period,
+    /// The period under which the point of the sample that is being taken was drawn. Without a GIL, a thread may have one from before.
+    drawn: Period,
 }
 
 /// The state of one profile.
@@ -67,7 +76,25 @@ struct Profile {
     upkeep: Upkeep,
     tokens: Tokens,
     pending: Option<Pending>,
+    /// Pending samples of other threads than the one that recorded last.
+    others: Others,
     rounding: Rounding,
+}
+
+/// Pending samples of several threads, without a GIL; otherwise there is none of these.
+#[derive(Default)]
+struct Others {
+    /// Whose sample [`Profile::pending`] is, by its thread pointer.
+    thread: usize,
+    pending: Vec<(usize, Pending)>,
+}
+
+impl Others {
+    fn position(&self, token: u32) -> Option<usize> {
+        self.pending
+            .iter()
+            .position(|(_, pending)| pending.token == token)
+    }
 }
 
 /// A sample whose type is not yet known.
@@ -106,6 +133,7 @@ impl Tracker {
             codes: Codes::new(api),
             types: Types::new(gil, sites),
             period: Period::EVERY,
+            drawn: Period::EVERY,
         };
         Self {
             session: None,
@@ -142,6 +170,7 @@ impl Tracker {
     pub fn end(&mut self, counted: &HeapStatistics) -> Option<(Session, Option<Own>)> {
         let own = self.record(LostKind::Other, |program, profile, recording| {
             program.settle(profile, recording, None);
+            program.settle_others(profile, recording, None);
             Own {
                 counted: profile
                     .rounding
@@ -254,8 +283,8 @@ impl Tracker {
                 thread,
                 kind: CollectionKind::Generation(generation),
                 freed_objects,
-                bytes_before: Some(used_before),
-                bytes_after: Some(used),
+                bytes_before: known(used_before),
+                bytes_after: known(used),
             });
             if profile.totals.are_due_after_collection(end, used) {
                 recording.memory(profile.memory(end));
@@ -277,6 +306,9 @@ impl Tracker {
             profile.begin_in_child();
             program.types.begin();
         });
+        if FREE_THREADED {
+            program.turn_to_this_thread(profile, &mut recording);
+        }
         if !self.unrecorded.is_empty() {
             program.freed_unrecorded(profile, &mut recording, &mut self.unrecorded);
         }
@@ -289,6 +321,12 @@ impl Tracker {
             program.sampled(profile, recording, sample)
         })
         .unwrap_or(NOT_INTERESTED)
+    }
+
+    /// The same without a GIL, where the sample's point was drawn under this period.
+    pub fn sampled_under(&mut self, sample: &SampledBlock, drawn: Period) -> u32 {
+        self.program.drawn = drawn;
+        self.sampled(sample)
     }
 
     /// Called when a sampled block is freed. `contents` is the address of its content.
@@ -327,8 +365,10 @@ impl Program {
         if profile.totals.are_due(time) {
             recording.memory(profile.memory(time));
         }
-        // SAFETY: the GIL is held, and an observer may call the heap.
-        unsafe { profile.upkeep.run(time, self.heap) };
+        if !FREE_THREADED {
+            // SAFETY: the GIL is held, and an observer may call the heap.
+            unsafe { profile.upkeep.run(time, self.heap) };
+        }
         let token = profile.tokens.issue();
         let place = self.place(recording);
         let (Some(token), Some((thread, stack, labels))) = (token, place) else {
@@ -342,7 +382,11 @@ impl Program {
             labels,
             ..allocation(time, thread, stack, sample)
         };
-        let period = self.period;
+        let period = if FREE_THREADED {
+            self.drawn
+        } else {
+            self.period
+        };
         probes::allocated(sample.block as usize, sample.requested as u64, || {
             weight(recording, sample, period)
         });
@@ -351,11 +395,12 @@ impl Program {
             block: Some(sample.block as usize),
             origin: sample.domain.into(),
             site: sample.site,
-            period: self.period,
+            period,
             sample: taken,
             arena: nthbyte_heap::arena_number(sample.near),
         });
-        if taken.block >= LARGE.max(self.period.bytes()) {
+        // Without a GIL, samples are not recorded in the order of their times.
+        if !FREE_THREADED && taken.block >= LARGE.max(self.period.bytes()) {
             recording.publish_provisionally(taken, self.period.bytes());
         }
         if recording.period() != self.period.bytes() {
@@ -371,6 +416,10 @@ impl Program {
     fn follow_period(&mut self, period: u64) {
         if let Some(period) = Period::new(period) {
             self.period = period;
+            if FREE_THREADED {
+                nthbyte_mimalloc::set_period(period);
+                return;
+            }
             // SAFETY: the GIL is held, and an observer may call the heap.
             unsafe { Heap::set_period(self.heap.cast(), period) };
         }
@@ -418,6 +467,12 @@ impl Program {
         {
             pending.block = contents;
             self.settle(profile, recording, contents);
+        } else if FREE_THREADED && let Some(at) = profile.others.position(token) {
+            let (_, mut other) = profile.others.pending.swap_remove(at);
+            other.block = contents;
+            let own = profile.pending.replace(other);
+            self.settle(profile, recording, contents);
+            profile.pending = own;
         }
         if let Some(sample) = profile.tokens.release(token) {
             recording.freed(sample, recording.now());
@@ -435,6 +490,49 @@ impl Program {
     ) {
         for token in tokens.drain(..) {
             self.freed(profile, recording, None, token);
+        }
+    }
+
+    /// Makes the pending sample that of the calling thread, without a GIL, and records those of threads that have rested since theirs.
+    #[unsafe(link_section = "nthbyte_hot")]
+    fn turn_to_this_thread(&self, profile: &mut Profile, recording: &mut Recording<'_>) {
+        let others = &mut profile.others;
+        let own = this_thread();
+        let before = std::mem::replace(&mut others.thread, own);
+        if before != own {
+            if profile.pending.is_some() && others.pending.try_reserve(1).is_err() {
+                self.settle(profile, recording, None);
+            }
+            let others = &mut profile.others;
+            if let Some(pending) = profile.pending.take() {
+                others.pending.push((before, pending));
+            }
+            let at = others.pending.iter().position(|&(thread, _)| thread == own);
+            profile.pending = at.map(|at| others.pending.swap_remove(at).1);
+        }
+        let now = recording.now().0;
+        let is_old = |pending: &Pending| now.saturating_sub(pending.sample.time.0) > MADE_BY_THEN.0;
+        self.settle_others(profile, recording, Some(&is_old));
+    }
+
+    /// Records the pending samples of other threads: all, or those of which `which` is true.
+    #[unsafe(link_section = "nthbyte_hot")]
+    fn settle_others(
+        &self,
+        profile: &mut Profile,
+        recording: &mut Recording<'_>,
+        which: Option<&dyn Fn(&Pending) -> bool>,
+    ) {
+        let find = |others: &Others| {
+            let is_wanted =
+                |(_, pending): &(usize, Pending)| which.is_none_or(|which| which(pending));
+            others.pending.iter().position(is_wanted)
+        };
+        while let Some(at) = find(&profile.others) {
+            let (_, other) = profile.others.pending.swap_remove(at);
+            let own = profile.pending.replace(other);
+            self.settle(profile, recording, None);
+            profile.pending = own;
         }
     }
 
@@ -478,7 +576,8 @@ impl Program {
         }
         let (heap, types, layout) = (self.heap, &self.types, &self.layout);
         // SAFETY: the context is the heap's, and the heap's observer calls this, or the GIL's holder.
-        let readable = |address: usize| unsafe { Heap::has_address(heap, address) };
+        let readable =
+            |address: usize| !FREE_THREADED && unsafe { Heap::has_address(heap, address) };
         let head;
         if contents.is_none() && !readable(block) {
             // An extension may have freed a large block without the heap, by `free`: then it may be mapped no more.
@@ -499,6 +598,7 @@ impl Profile {
             upkeep: Upkeep::default(),
             tokens: Tokens::default(),
             pending: None,
+            others: Others::default(),
             rounding: Rounding::default(),
         }
     }
@@ -510,12 +610,27 @@ impl Profile {
         self.upkeep.reset();
         self.tokens.make_stale();
         self.pending = None;
+        self.others = Others::default();
         self.rounding = Rounding::default();
     }
 
     fn memory(&mut self, now: Nanos) -> nthbyte_profile::event::Memory {
         let rounding = self.rounding;
         self.totals.take(now, |bytes| rounding.requested(bytes))
+    }
+}
+
+/// Clears as much of a new block as says what its type is: while its object is made, nothing of the block's last one may count.
+///
+/// # Safety
+/// The block has just been sampled.
+pub unsafe fn clear(sample: &SampledBlock) {
+    // SAFETY: by the contract, nobody uses the block, which has so many bytes.
+    unsafe {
+        sample
+            .block
+            .cast::<u8>()
+            .write_bytes(0, sample.requested.min(HEAD));
     }
 }
 

@@ -10,7 +10,7 @@
 use nthbyte_heap::BlockDomain;
 use nthbyte_profile::event::{TypeId, TypeName};
 
-use crate::api::Gil;
+use crate::api::{FREE_THREADED, Gil, HEADER, OB_TYPE};
 use crate::layout::{Layout, type_flags as flags};
 use crate::patches::attribute_cache;
 use crate::sampling::allocation_sites::AllocationSites;
@@ -141,16 +141,17 @@ impl Types {
     ) -> TypeId {
         if origin == Origin::Object {
             for pre_header in layout.features.pre_headers {
-                if size < pre_header + 16 {
+                if size < pre_header + HEADER {
                     break;
                 }
                 // SAFETY: within the block.
-                let candidate = unsafe { field::<usize>(block, pre_header + 8) };
+                let candidate = unsafe { field::<usize>(block, pre_header + OB_TYPE) };
                 if let Some(known) = self.type_at(layout, candidate, recording)
                     && known.pre_header == pre_header
                     && (known.is_str || size >= pre_header + known.basic_size)
                 {
-                    if known.is_str {
+                    // The cache has other entries without the GIL.
+                    if known.is_str && !FREE_THREADED {
                         attribute_cache::sampled(size);
                     }
                     return known.id;
@@ -194,11 +195,12 @@ impl Types {
             if !is_aligned(object) {
                 return false;
             }
-            let type_object = if readable(object + 8) {
+            let type_object = if readable(object + OB_TYPE) {
                 // SAFETY: `readable` said so.
-                Some(unsafe { field::<usize>(object, 8) })
+                Some(unsafe { field::<usize>(object, OB_TYPE) })
             } else {
-                self.probe.and_then(|probe| probe.read::<usize>(object + 8))
+                self.probe
+                    .and_then(|probe| probe.read::<usize>(object + OB_TYPE))
             };
             return type_object
                 .is_some_and(|found| self.type_at(layout, found, recording).is_some());
@@ -305,7 +307,7 @@ impl Types {
     /// The text of an address that should hold a `str`.
     fn text(&self, layout: &Layout, address: usize, probe: Probe) -> Option<String> {
         const HEADER_AND_TEXT: usize = 640;
-        if !is_aligned(address) || probe.read::<usize>(address + 8)? != self.str_type {
+        if !is_aligned(address) || probe.read::<usize>(address + OB_TYPE)? != self.str_type {
             return None;
         }
         let mut copy = [0u64; HEADER_AND_TEXT / 8];
@@ -336,13 +338,13 @@ struct TypeObject {
 
 impl TypeObject {
     /// Number of words that one read fetches.
-    const WORDS: usize = 22;
+    const WORDS: usize = 22 + (HEADER - 16) / 8;
 
     fn read(layout: &Layout, probe: Probe, address: usize) -> Option<Self> {
         let words = probe.read::<[u64; Self::WORDS]>(address)?;
         let word = |offset: usize| words.get(offset / 8).copied();
         Some(Self {
-            metatype: words[1] as usize,
+            metatype: words[OB_TYPE / 8] as usize,
             name: word(layout.type_name)? as usize,
             basic_size: word(layout.type_basic_size)? as usize,
             flags: word(layout.type_flags)?,

@@ -9,6 +9,7 @@
 
 use nthbyte_profile::event::{FrameKind, Node, NodeId};
 
+use crate::api::OB_TYPE;
 use crate::layout::{Entries, Layout, UNUSED};
 use crate::sampling::codes::Codes;
 use crate::sampling::data_stack::{Chunks, Cursor, Passed, StackReader};
@@ -344,7 +345,7 @@ unsafe fn has_code(first_without_code: u8, owner: u8, code: usize, code_type: us
     owner < first_without_code
         && code != 0
         // SAFETY: by the contract, this is a live object: each has a type.
-        && unsafe { field::<usize>(code, 8) == code_type }
+        && unsafe { field::<usize>(code, OB_TYPE) == code_type }
 }
 
 impl Walk {

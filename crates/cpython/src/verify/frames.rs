@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::ptr::null_mut;
 
 use super::{MODULE, Reader, Subject, check};
-use crate::api::{Api, Gil, METH_NOARGS, MethodDef, Object, Owned, PyObject};
+use crate::api::{Api, Gil, METH_NOARGS, MethodDef, OB_TYPE, Object, Owned, PyObject};
 use crate::layout::{Entries, Layout, UNUSED};
 
 /// The largest number of frames that are compared, from the innermost one.
@@ -165,7 +165,7 @@ impl Comparison {
             let code = reader.read::<usize>(frame, layout.frame_code)? & !tags;
             if owner < layout.features.first_owner_without_code
                 && code != 0
-                && reader.read::<usize>(code, 8)? == code_type
+                && reader.read::<usize>(code, OB_TYPE)? == code_type
             {
                 seen.push(Walked {
                     code,
