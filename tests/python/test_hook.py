@@ -56,6 +56,18 @@ def test_the_rest_of_a_removed_package_is_silent(
     assert done.err == ""
 
 
+@pytest.mark.each
+def test_each_python_runs_the_hook_once(interpreter: harness.Interpreter, tmp_path: Path) -> None:
+    """Also one that warns of lines in ``.pth`` files, or runs ``.start`` files besides (PEP 829)."""
+    for file in harness.SITE.glob("nthbyte.*"):
+        shutil.copy(file, tmp_path)
+    (tmp_path / "nthbyte").mkdir()
+    (tmp_path / "nthbyte" / "_hook.py").write_text("def run(): print('the hook')\n")
+    done = start(interpreter, tmp_path, {"NTHBYTE": "ready"}, "-W", "error", "-X", "dev").ok()
+    assert done.out.count("the hook") == 1
+    assert done.err == ""
+
+
 def test_the_line_is_one_that_site_executes() -> None:
     text = (harness.SITE / "nthbyte.pth").read_text()
     assert text.startswith("import ") and text.count("\n") == 1
