@@ -40,10 +40,11 @@ def main() -> Running | None:
         from nthbyte.tune import main as tune
 
         sys.exit(tune(arguments[1:]))
-    if arguments[:2] == ["live", "--"]:
+    if arguments[:1] == ["live"] and "--" in arguments:
         from nthbyte._live import main as live
 
-        sys.exit(live(arguments[2:]))
+        program = arguments.index("--")
+        sys.exit(live(arguments[1:program], arguments[program + 1 :]))
     if arguments[:1] == ["check"]:
         from nthbyte.check import main as check
 

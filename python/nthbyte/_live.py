@@ -11,11 +11,16 @@ from nthbyte._agent import COMMAND
 from nthbyte._command_line import fail, read
 
 
-def main(words: list[str]) -> int:
-    """Runs the program given by ``words``, as after ``nthbyte run``, and the view. Returns the view's exit status.
+def main(view: list[str], words: list[str]) -> int:
+    """Runs the program given by ``words``, as after ``nthbyte run``, and the view with the options of ``view``.
 
-    The program's output goes into a file. When the view ends, so does the program.
+    Returns the view's exit status. The program's output goes into a file. When the view ends, so does the program.
     """
+    options_of_view = iter(view)
+    for word in options_of_view:
+        name, equals, _ = word.partition("=")
+        if name not in ("--by", "--label") or (not equals and next(options_of_view, None) is None):
+            fail(f"before --, live takes --by ROWS and --label KEY=VALUE, not {word}", 2)
     if not words:
         fail("nothing to run: nthbyte live -- (SCRIPT | -m MODULE | -c CODE) [ARGS...]", 2)
     options, program = read(words)
@@ -42,7 +47,7 @@ def main(words: list[str]) -> int:
             stderr=file,
         )
     try:
-        status = subprocess.call([COMMAND, "live", os.path.abspath(path), "--writer", str(child.pid)])
+        status = subprocess.call([COMMAND, "live", *view, os.path.abspath(path), "--writer", str(child.pid)])
     finally:
         child.terminate()
         child.wait()

@@ -125,6 +125,60 @@ def test_a_profile_is_shown_and_keys_work(tmp_path: Path) -> None:
     assert screen.end() == 0
 
 
+LABELLED = """
+import nthbyte
+
+def make(endpoint):
+    with nthbyte.label(endpoint=endpoint, tenant="a"):
+        return [bytearray(1000) for _ in range(3000)]
+
+kept = make("/cart"), make("/checkout")
+"""
+
+
+def test_labels_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(LABELLED)
+    options = ["-q", "--holders", "--every", "1KiB", "-o", "a.nthb"]
+    Interpreter(sys.executable).nthbyte("run", *options, "app.py", folder=tmp_path).ok()
+    words = [str(COMMAND), "live", "a.nthb", "--by", "label:endpoint", "--label", "endpoint=/c*"]
+    screen = Screen(words, tmp_path, NO_COLOR="1")
+    screen.until("only endpoint=/c*", "  endpoint", "/cart", "/checkout")
+    screen.press("w")
+    screen.until("held by kept[0]", "/cart", "/checkout")
+    screen.press("w")
+    screen.until("  endpoint", "/cart")
+    screen.press("l")
+    screen.until("  tenant", "  a ")
+    screen.press("l")
+    screen.until("  labels", "endpoint=/cart tenant=")
+    screen.press("t")
+    screen.until("  function", "make")
+    screen.press("L")
+    screen.until("KEY=VALUE: ", "Enter takes it")
+    screen.press("endpoint=/nowhere\r")
+    screen.until("only endpoint=/nowhere", "nothing has endpoint=/nowhere")
+    assert "make" not in screen.shown()
+    screen.press("\x1b")
+    screen.until("  function", "make")
+    assert "only" not in screen.shown()
+    screen.press("q")
+    assert screen.end() == 0
+
+
+def test_labels_of_a_command(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(LABELLED + "import time\ntime.sleep(600)")
+    start = [sys.executable, "-m", "nthbyte", "live"]
+    screen = Screen([*start, "--by=label:endpoint", "--", "-o", "app.nthb", "app.py"], tmp_path)
+    screen.until("  endpoint", "/cart", "/checkout")
+    screen.press("q")
+    assert screen.end() == 0
+    for words, said in ((["4711"], "not 4711"), (["--by"], "not --by"), (["--by=line"], "write function")):
+        screen = Screen([*start, *words, "--", "app.py"], tmp_path)
+        assert screen.process.wait(600) == 2
+        screen._read()
+        assert said in screen.text
+
+
 def test_the_view_ends_with_its_terminal(tmp_path: Path) -> None:
     """It has no SIGHUP in a session of its own, and the end of a file is there to be read for ever."""
     Interpreter(sys.executable).nthbyte("run", "-q", "-o", "a.nthb", "-c", "pass", folder=tmp_path).ok()

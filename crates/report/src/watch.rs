@@ -7,13 +7,14 @@ use std::collections::HashMap;
 
 use nthbyte_profile::event::{Nanos, NodeId};
 use nthbyte_profile::model::{Sample, process_label};
-use nthbyte_profile::{Lifetimes, NO_LABEL, Profile};
+use nthbyte_profile::{LabelValues, Lifetimes, NO_LABEL, Profile};
 
 use crate::estimate::{Estimate, Estimator, Totals};
 use crate::memory::MemoryReport;
 use crate::periods;
-use crate::selection::At;
+use crate::selection::{At, LabelQuery, selected_labels};
 use crate::statistics::difference::{Side, compare};
+use crate::summary::LabelKey;
 use crate::text::{self, Cut};
 
 /// The time that a rate is of.
@@ -40,6 +41,8 @@ pub enum RowsOf {
     Process,
     /// The labels that were in force, all together.
     Labels,
+    /// The value of one label.
+    Label(LabelKey),
 }
 
 /// The column that rows are sorted by.
@@ -63,6 +66,8 @@ pub struct WatchOptions {
     pub sort: Column,
     /// Only rows whose name or place contains this.
     pub filter: String,
+    /// Only what was allocated under these labels, as [`Selection::labels`](crate::Selection::labels). One that no sample has yet selects nothing.
+    pub labels: Vec<LabelQuery>,
     /// Growth and rates begin no earlier than this.
     pub since: Nanos,
 }
@@ -136,8 +141,14 @@ struct Sums {
     gone: Totals,
 }
 
-/// The key of a row: a number in the table of what rows stand for. Samples without a frame have none.
+/// The key of a row: a number in the table of what rows stand for. Samples without a frame, or without the label, have none.
 type Key = Option<u32>;
+
+/// What rows stand for, and the table of it, if it is made for them.
+struct Rows<'a> {
+    of: RowsOf,
+    values: LabelValues<'a>,
+}
 
 impl Watch {
     /// The state at the end of what the profile has.
@@ -155,6 +166,8 @@ impl Watch {
         let shapes: Vec<Totals> = shapes
             .map(|&shape| Totals::of_sample(profile, shape))
             .collect();
+        let rows = Rows::new(profile, asked.rows);
+        let (labels, _) = selected_labels(profile, &asked.labels);
         let mut sums: HashMap<Key, Sums> = HashMap::new();
         let mut all = Totals::default();
         let mut allocated = Totals::default();
@@ -162,6 +175,9 @@ impl Watch {
         let mut rate_curve = vec![0.0; POINTS];
         for id in profile.samples.ids() {
             let sample = profile.samples.get(id);
+            if !labels[sample.labels.index()] {
+                continue;
+            }
             let totals = &shapes[profile.samples.shape_id(id).0 as usize];
             all.add(totals);
             if sample.time.0 >= curve_from {
@@ -169,7 +185,7 @@ impl Watch {
                     (sample.time.0 - curve_from) as u128 * POINTS as u128 / u128::from(CURVE.0);
                 rate_curve[(at as usize).min(POINTS - 1)] += totals.bytes.estimate;
             }
-            let row = sums.entry(key(profile, &sample, asked.rows)).or_default();
+            let row = sums.entry(rows.key(profile, &sample)).or_default();
             if sample.time >= rate_from {
                 row.allocated.add(totals);
                 allocated.add(totals);
@@ -194,9 +210,9 @@ impl Watch {
             has_ends: profile.lifetimes() == Lifetimes::All,
             seconds: seconds(over(rate_from)),
         };
-        let mut rows: Vec<WatchRow> = sums
+        let mut shown: Vec<WatchRow> = sums
             .iter()
-            .map(|(&key, sums)| figures.row(profile, asked.rows, key, sums))
+            .map(|(&key, sums)| figures.row(profile, &rows, key, sums))
             .filter(|row| row.name.contains(&asked.filter) || row.place.contains(&asked.filter))
             .collect();
         let value = |row: &WatchRow| match asked.sort {
@@ -204,7 +220,7 @@ impl Watch {
             Column::Alive => row.alive.map_or(row.rate.estimate, |of| of.estimate),
             Column::Growth => row.growth.map_or(row.rate.estimate, |of| of.estimate),
         };
-        rows.sort_by(|one, other| {
+        shown.sort_by(|one, other| {
             let by_value = value(other).total_cmp(&value(one));
             by_value.then_with(|| (&one.name, &one.place).cmp(&(&other.name, &other.place)))
         });
@@ -239,7 +255,7 @@ impl Watch {
             growth_over: over(growth_from),
             collections: collections(profile, rate_from, figures.seconds),
             parts: parts(profile),
-            rows,
+            rows: shown,
             snapshot: snapshots.map(|of| (of.time, of.objects)).max(),
         }
     }
@@ -255,8 +271,8 @@ struct Figures {
 }
 
 impl Figures {
-    fn row(&self, profile: &Profile, rows: RowsOf, key: Key, sums: &Sums) -> WatchRow {
-        let (name, place) = names(profile, rows, key);
+    fn row(&self, profile: &Profile, rows: &Rows<'_>, key: Key, sums: &Sums) -> WatchRow {
+        let (name, place) = rows.names(profile, key);
         let known = self.has_ends.then_some(());
         WatchRow {
             name,
@@ -300,70 +316,86 @@ fn seconds(time: Nanos) -> f64 {
     (time.0 as f64 / 1e9).max(0.1)
 }
 
-fn key(profile: &Profile, sample: &Sample, rows: RowsOf) -> Key {
-    match rows {
-        RowsOf::Function if sample.stack == NodeId::ROOT => None,
-        RowsOf::Function => {
-            let frame = profile.stacks[sample.stack.index()].frame;
-            Some(profile.frames[frame as usize].function)
-        }
-        RowsOf::Type => Some(sample.type_id.0),
-        RowsOf::Thread => Some(sample.thread.0),
-        RowsOf::Process => Some(profile.process_of(sample.thread).0),
-        RowsOf::Labels => Some(sample.labels.0),
+impl<'a> Rows<'a> {
+    fn new(profile: &'a Profile, of: RowsOf) -> Self {
+        let values = match of {
+            RowsOf::Label(key) => profile.label_values(key.as_str()),
+            _ => LabelValues::default(),
+        };
+        Self { of, values }
     }
-}
 
-fn names(profile: &Profile, rows: RowsOf, key: Key) -> (String, String) {
-    let Some(key) = key else {
-        return ("[no Python frame]".to_owned(), String::new());
-    };
-    let at = key as usize;
-    let (name, place) = match rows {
-        RowsOf::Function => {
-            let function = &profile.functions[at];
-            let place = match (function.file.as_str(), function.first_line) {
-                (file, 0) => file.to_owned(),
-                (file, line) => format!("{file}:{line}"),
+    fn key(&self, profile: &Profile, sample: &Sample) -> Key {
+        match self.of {
+            RowsOf::Function if sample.stack == NodeId::ROOT => None,
+            RowsOf::Function => {
+                let frame = profile.stacks[sample.stack.index()].frame;
+                Some(profile.frames[frame as usize].function)
+            }
+            RowsOf::Type => Some(sample.type_id.0),
+            RowsOf::Thread => Some(sample.thread.0),
+            RowsOf::Process => Some(profile.process_of(sample.thread).0),
+            RowsOf::Labels => Some(sample.labels.0),
+            RowsOf::Label(_) => self.values.of(sample.labels).map(|value| value as u32),
+        }
+    }
+
+    fn names(&self, profile: &Profile, key: Key) -> (String, String) {
+        let Some(key) = key else {
+            let none = match self.of {
+                RowsOf::Label(_) => NO_LABEL,
+                _ => "[no Python frame]",
             };
-            (function.name.clone(), place)
-        }
-        RowsOf::Type => match profile.types.get(at).map(|names| &names.name) {
-            Some(name) if at > 0 && !name.is_empty() => (name.clone(), String::new()),
-            _ => ("[unknown type]".to_owned(), String::new()),
-        },
-        RowsOf::Thread => {
-            let names = profile.threads.get(at).cloned().unwrap_or_default();
-            let pid = profile.process_of(nthbyte_profile::event::ThreadId(key));
-            let pid = profile
-                .processes
-                .get(pid.index())
-                .map_or(0, |of| of.meta.pid);
-            let of = format!("thread {} of process {pid}", names.os_id);
-            match names.name.is_empty() {
-                true => (of, String::new()),
-                false => (names.name, of),
+            return (none.to_owned(), String::new());
+        };
+        let at = key as usize;
+        let (name, place) = match self.of {
+            RowsOf::Function => {
+                let function = &profile.functions[at];
+                let place = match (function.file.as_str(), function.first_line) {
+                    (file, 0) => file.to_owned(),
+                    (file, line) => format!("{file}:{line}"),
+                };
+                (function.name.clone(), place)
             }
-        }
-        RowsOf::Process => {
-            let meta = profile.processes.get(at).map(|of| &of.meta);
-            let label = meta.map(|meta| process_label(meta.pid, meta.parent_pid));
-            let command = meta.map(|meta| meta.command.join(" "));
-            (label.unwrap_or_default(), command.unwrap_or_default())
-        }
-        RowsOf::Labels => {
-            let labels = profile.labels(nthbyte_profile::event::LabelSetId(key));
-            let labels: Vec<String> = labels
-                .iter()
-                .map(|(key, value)| format!("{key}={value}"))
-                .collect();
-            match labels.is_empty() {
-                true => (NO_LABEL.to_owned(), String::new()),
-                false => (labels.join(" "), String::new()),
+            RowsOf::Type => match profile.types.get(at).map(|names| &names.name) {
+                Some(name) if at > 0 && !name.is_empty() => (name.clone(), String::new()),
+                _ => ("[unknown type]".to_owned(), String::new()),
+            },
+            RowsOf::Thread => {
+                let names = profile.threads.get(at).cloned().unwrap_or_default();
+                let pid = profile.process_of(nthbyte_profile::event::ThreadId(key));
+                let pid = profile
+                    .processes
+                    .get(pid.index())
+                    .map_or(0, |of| of.meta.pid);
+                let of = format!("thread {} of process {pid}", names.os_id);
+                match names.name.is_empty() {
+                    true => (of, String::new()),
+                    false => (names.name, of),
+                }
             }
-        }
-    };
-    (text::clean(&name), text::clean(&place))
+            RowsOf::Process => {
+                let meta = profile.processes.get(at).map(|of| &of.meta);
+                let label = meta.map(|meta| process_label(meta.pid, meta.parent_pid));
+                let command = meta.map(|meta| meta.command.join(" "));
+                (label.unwrap_or_default(), command.unwrap_or_default())
+            }
+            RowsOf::Labels => {
+                let labels = profile.labels(nthbyte_profile::event::LabelSetId(key));
+                let labels: Vec<String> = labels
+                    .iter()
+                    .map(|(key, value)| format!("{key}={value}"))
+                    .collect();
+                match labels.is_empty() {
+                    true => (NO_LABEL.to_owned(), String::new()),
+                    false => (labels.join(" "), String::new()),
+                }
+            }
+            RowsOf::Label(_) => (self.values.values[at].to_owned(), String::new()),
+        };
+        (text::clean(&name), text::clean(&place))
+    }
 }
 
 /// The resident set at each point of the curve: the last reading before the point's end.
@@ -467,8 +499,8 @@ mod tests {
         Profile::read(&bytes[..]).unwrap()
     }
 
-    #[test]
-    fn a_row_of_labels_has_all_that_were_in_force() {
+    /// A third of the samples has no label, a third `endpoint=/a`, and a third `tenant=x` besides.
+    fn labelled() -> Profile {
         let mut profile = profile();
         let set = |parent: u32, key: &str, value: &str| LabelSet {
             parent: LabelSetId(parent),
@@ -483,14 +515,69 @@ mod tests {
             let sample = Sample { labels, ..sample };
             profile.samples.push(sample).unwrap();
         }
+        profile
+    }
+
+    fn names(watch: &Watch) -> Vec<&str> {
+        let mut names: Vec<&str> = watch.rows.iter().map(|row| row.name.as_str()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn a_row_of_labels_has_all_that_were_in_force() {
         let asked = WatchOptions {
             rows: RowsOf::Labels,
             ..WatchOptions::default()
         };
-        let rows = Watch::of(&profile, &asked).rows;
-        let mut names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
-        names.sort_unstable();
-        assert_eq!(names, [NO_LABEL, "endpoint=/a", "endpoint=/a tenant=x"]);
+        let watch = Watch::of(&labelled(), &asked);
+        assert_eq!(
+            names(&watch),
+            [NO_LABEL, "endpoint=/a", "endpoint=/a tenant=x"]
+        );
+    }
+
+    #[test]
+    fn rows_are_the_values_of_one_label_and_a_label_selects() {
+        let profile = labelled();
+        let of = |key: &str, labels: &[&str]| {
+            let asked = WatchOptions {
+                rows: RowsOf::Label(LabelKey::new(key)),
+                labels: labels
+                    .iter()
+                    .filter_map(|text| LabelQuery::parse(text))
+                    .collect(),
+                ..WatchOptions::default()
+            };
+            Watch::of(&profile, &asked)
+        };
+        let alive = |watch: &Watch, name: &str| {
+            let mut rows = watch.rows.iter().filter(|row| row.name == name);
+            rows.next().and_then(|row| row.alive).unwrap().estimate
+        };
+        let (endpoints, tenants) = (of("endpoint", &[]), of("tenant", &[]));
+        assert_eq!(names(&endpoints), ["/a", NO_LABEL]);
+        assert_eq!(names(&tenants), [NO_LABEL, "x"]);
+        let of_a = of("tenant", &["endpoint=/a"]);
+        assert_eq!(names(&of_a), [NO_LABEL, "x"]);
+        let sum: f64 = of_a
+            .rows
+            .iter()
+            .filter_map(|row| row.alive)
+            .map(|of| of.estimate)
+            .sum();
+        assert!((sum / alive(&endpoints, "/a") - 1.0).abs() < 1e-9);
+        assert!((alive(&of_a, "x") / alive(&tenants, "x") - 1.0).abs() < 1e-9);
+        assert!(of_a.rate.estimate < endpoints.rate.estimate);
+        let points = |watch: &Watch| watch.rate_curve.iter().flatten().sum::<f64>();
+        assert!(points(&of_a) < points(&endpoints));
+        // What has not come yet does not hide the other value of its key.
+        assert_eq!(names(&of("endpoint", &["endpoint=/later"])), [""; 0]);
+        assert_eq!(
+            names(&of("endpoint", &["endpoint=/later", "endpoint=/a"])),
+            ["/a"]
+        );
+        assert_eq!(names(&of("none", &[])), [NO_LABEL]);
     }
 
     #[test]

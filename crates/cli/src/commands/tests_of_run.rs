@@ -10,7 +10,7 @@ use nthbyte_report::suite::{Baseline, Builder, Marks, VERSION};
 
 use crate::json;
 use crate::output::{self, Output};
-use crate::question::by::NoBy;
+use crate::question::by::{NoBy, NoLabel};
 
 /// What `tests` takes.
 #[derive(Args)]
@@ -32,6 +32,8 @@ pub struct Arguments {
     fail: bool,
     #[command(flatten)]
     by: NoBy,
+    #[command(flatten)]
+    label: NoLabel,
 }
 
 impl Arguments {
@@ -42,6 +44,9 @@ impl Arguments {
     pub fn run(self) -> Result<ExitCode> {
         self.by
             .refuse("a row is a test; nthbyte summary --by test has what all of its samples say")?;
+        self.label.refuse(
+            "a row is a whole test; nthbyte summary --by test --label KEY=VALUE has a part of each",
+        )?;
         let path = marks_of(&self.path);
         let marks = read(&path)?;
         let mut builder = Builder::new(marks.owners);

@@ -23,8 +23,12 @@ use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use nthbyte_profile::HOST;
+use nthbyte_report::watch::{RowsOf, WatchOptions};
+use nthbyte_report::{LabelKey, LabelQuery};
+
 use crate::output::say;
-use crate::question::by::{NoBy, NoLabel};
+use crate::question::{by, selecting};
 use begun::Begun;
 use source::Source;
 use state::State;
@@ -40,10 +44,27 @@ pub struct Arguments {
     /// The process that is about to write the profile.
     #[arg(long, hide = true)]
     writer: Option<u32>,
-    #[command(flatten)]
-    label: NoLabel,
-    #[command(flatten)]
-    by: NoBy,
+    /// What the rows are at first: function, type, thread, process, host, task, test, or label:KEY for the values of a label. Keys change it.
+    #[arg(long, value_name = "ROWS", value_parser = rows, default_value = "function")]
+    by: RowsOf,
+    /// Only what is allocated under this label: a key with a value, or the beginning of values with a `*` after it. May be given several
+    /// times: of one key, any of its values is shown.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = selecting::label)]
+    labels: Vec<LabelQuery>,
+}
+
+fn rows(text: &str) -> Result<RowsOf, String> {
+    match text {
+        "function" => Ok(RowsOf::Function),
+        "type" => Ok(RowsOf::Type),
+        "thread" => Ok(RowsOf::Thread),
+        "process" => Ok(RowsOf::Process),
+        text => by::label(text)
+            .map(|key| RowsOf::Label(LabelKey::new(key)))
+            .ok_or_else(|| {
+                "write function, type, process, thread, host, task, test, or label:KEY".to_owned()
+            }),
+    }
 }
 
 /// The longest wait for a key, after which the screen is drawn anew if the profile has grown.
@@ -58,14 +79,16 @@ impl Arguments {
     /// # Errors
     /// If there is no terminal, or no profile.
     pub fn run(self) -> Result<()> {
-        let why = "the key t shows a row for each set of labels, and / those that contain a text";
-        self.label.refuse(why)?;
-        self.by.refuse(why)?;
         if !stdout().is_terminal() {
             bail!("live needs a terminal; nthbyte explain shows a profile as text");
         }
         let (path, begun) = path_of(&self.what)?;
-        let result = view(&path, self.writer);
+        let asked = WatchOptions {
+            rows: self.by,
+            labels: self.labels,
+            ..WatchOptions::default()
+        };
+        let result = view(&path, self.writer, asked);
         if let Some(begun) = begun {
             say!("{}", begun.end());
         }
@@ -74,10 +97,13 @@ impl Arguments {
 }
 
 /// Shows a profile until the user leaves it.
-fn view(path: &Path, writer: Option<u32>) -> Result<()> {
-    let source = Source::follow(path, writer)?;
+fn view(path: &Path, writer: Option<u32>, asked: WatchOptions) -> Result<()> {
+    let is_of_host = |key: &str| key == HOST;
+    let by_host = matches!(asked.rows, RowsOf::Label(key) if is_of_host(key.as_str()))
+        || asked.labels.iter().any(|label| is_of_host(&label.key));
+    let source = Source::follow(path, writer, by_host)?;
     let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
-    let result = show(&mut terminal, &source);
+    let result = show(&mut terminal, &source, asked);
     // A terminal that is gone refuses both. `ratatui::restore` and the drop of a terminal would print that, and panic
     // where the error has nowhere to go.
     let _ = terminal.show_cursor();
@@ -115,9 +141,13 @@ fn wait() -> bool {
     poll(&mut terminal, Some(&TICK)).is_err() || !terminal[0].revents().intersects(gone)
 }
 
-fn show(terminal: &mut ratatui::DefaultTerminal, source: &Source) -> Result<()> {
+fn show(
+    terminal: &mut ratatui::DefaultTerminal,
+    source: &Source,
+    asked: WatchOptions,
+) -> Result<()> {
     let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let mut state = State::new(has_colours);
+    let mut state = State::new(has_colours, asked);
     loop {
         if let Some(news) = source.news() {
             state.learn(news?);

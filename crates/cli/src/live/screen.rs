@@ -1,5 +1,6 @@
 //! The view as lines of a terminal.
 
+use nthbyte_report::LabelQuery;
 use nthbyte_report::text::{self, Cut};
 use nthbyte_report::watch::{self, Column, RowsOf, Watch};
 use ratatui::Frame;
@@ -7,7 +8,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::state::{Below, State};
+use super::state::{Below, Prompt, State};
 
 /// The widths of the columns of figures.
 const RATE: usize = 17;
@@ -16,7 +17,7 @@ const GROWTH: usize = 22;
 /// The columns before a curve.
 const BEFORE_CURVE: usize = 38;
 
-const HELP: [(&str, &str); 10] = [
+const HELP: [(&str, &str); 12] = [
     ("q", "leave"),
     ("p", "pause: nothing new is shown until the next p"),
     ("r", "reset: rates and growth from now on"),
@@ -25,6 +26,14 @@ const HELP: [(&str, &str); 10] = [
         "the next column to sort by, and the one before",
     ),
     ("t", "rows: functions, types, threads, processes, labels"),
+    (
+        "l",
+        "rows: the values of each label, one after the other; then all labels",
+    ),
+    (
+        "L",
+        "only what has a label: endpoint=/checkout; Esc shows all again",
+    ),
     (
         "w",
         "who holds what, by the last snapshot; w or Esc: the rows",
@@ -78,17 +87,30 @@ fn lines(state: &mut State, width: usize, height: usize) -> Vec<Line<'static>> {
         lines.push(look.strong(columns(state, &watch, width)));
         let rows = watch.rows.iter().skip(state.first).take(left);
         lines.extend(rows.map(|row| Line::from(line_of(row, width))));
-        if watch.rows.is_empty() && !state.asked().filter.is_empty() {
-            lines.push(Line::from(format!(
-                "nothing has {:?} in its name",
-                state.asked().filter
-            )));
+        if watch.rows.is_empty() {
+            let asked = state.asked();
+            if !asked.filter.is_empty() {
+                lines.push(Line::from(format!(
+                    "nothing has {:?} in its name",
+                    asked.filter
+                )));
+            }
+            if !asked.labels.is_empty() {
+                lines.push(Line::from(format!("nothing has {}", labels(&asked.labels))));
+            }
         }
     }
     lines.resize(height.saturating_sub(1), Line::default());
     let keys = match &state.typed {
-        Some(typed) => format!("/{typed}▏ Enter takes it, Esc leaves it"),
-        None => "q quit  p pause  r reset  s sort  t rows  w holders  / filter  ? help".to_owned(),
+        Some((prompt, typed)) => {
+            let before = match prompt {
+                Prompt::Filter => "/",
+                Prompt::Label => "KEY=VALUE: ",
+            };
+            format!("{before}{typed}▏ Enter takes it, Esc leaves it")
+        }
+        None => "q quit  p pause  r reset  s sort  t rows  l labels  w holders  / filter  ? help"
+            .to_owned(),
     };
     lines.push(look.faint(text::fit(&keys, width, Cut::End)));
     state.watch = Some(watch);
@@ -155,6 +177,9 @@ fn head(watch: &Watch, state: &State, look: &Look, width: usize) -> Vec<Line<'st
         words.push(format!("{} processes", watch.processes));
     }
     words.push(text::duration(watch.end.0));
+    if !state.asked().labels.is_empty() {
+        words.push(format!("only {}", labels(&state.asked().labels)));
+    }
     let now = match (state.is_paused, watch.has_ended) {
         (true, _) => " paused",
         (false, true) => " ended",
@@ -240,6 +265,7 @@ fn columns(state: &State, watch: &Watch, width: usize) -> String {
         RowsOf::Thread => "thread",
         RowsOf::Process => "process",
         RowsOf::Labels => "labels",
+        RowsOf::Label(key) => key.as_str(),
     };
     let filter = match state.asked().filter.as_str() {
         "" => String::new(),
@@ -260,6 +286,12 @@ fn columns(state: &State, watch: &Watch, width: usize) -> String {
         ),
     );
     text::fit(&text, width, Cut::End)
+}
+
+/// Labels that are asked for.
+fn labels(asked: &[LabelQuery]) -> String {
+    let texts: Vec<String> = asked.iter().map(LabelQuery::text).collect();
+    text::clean(&texts.join(" "))
 }
 
 fn line_of(row: &watch::WatchRow, width: usize) -> String {
@@ -292,7 +324,10 @@ mod tests {
     use std::sync::Arc;
 
     use nthbyte_profile::Profile;
+    use nthbyte_profile::event::LabelSetId;
+    use nthbyte_profile::model::{LabelSet, Sample};
     use nthbyte_profile::synthetic::Synthetic;
+    use nthbyte_report::watch::WatchOptions;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use ratatui::crossterm::event::KeyCode;
@@ -301,13 +336,24 @@ mod tests {
 
     /// The screens after keys, of a profile whose figures do not depend on the time.
     fn screens(keys: &str, width: u16, height: u16) -> Vec<String> {
+        screens_of(|_| (), keys, width, height)
+    }
+
+    fn screens_of(
+        change: impl FnOnce(&mut Profile),
+        keys: &str,
+        width: u16,
+        height: u16,
+    ) -> Vec<String> {
         let bytes = Synthetic {
             samples: 20_000,
             ..Synthetic::default()
         }
         .bytes();
-        let profile = Arc::new(Profile::read(&bytes[..]).unwrap());
-        let mut state = State::new(false);
+        let mut profile = Profile::read(&bytes[..]).unwrap();
+        change(&mut profile);
+        let profile = Arc::new(profile);
+        let mut state = State::new(false, WatchOptions::default());
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         let mut screen = |state: &mut State| {
             terminal.draw(|frame| draw(frame, state)).unwrap();
@@ -361,6 +407,49 @@ mod tests {
         assert!(!holders.contains("▼rate") && holders.contains("w holders"));
         assert!(help.contains("leave"));
         assert_eq!((again, back), (holders, rows));
+    }
+
+    #[test]
+    fn labels_are_rows_one_after_the_other_and_select() {
+        let label = |profile: &mut Profile| {
+            for (key, value) in [("endpoint", "/a"), ("tenant", "x")] {
+                profile.label_sets.push(LabelSet {
+                    parent: LabelSetId(profile.label_sets.len() as u32 - 1),
+                    key: key.to_owned(),
+                    value: value.to_owned(),
+                });
+            }
+            let labels = LabelSetId(2);
+            for sample in std::mem::take(&mut profile.samples).iter() {
+                profile.samples.push(Sample { labels, ..sample }).unwrap();
+            }
+        };
+        let screens = screens_of(label, "lllltLtenant=x\nLtenant=y\n", 80, 24);
+        let [endpoint, tenant, all, again, functions] = &screens[2..7] else {
+            panic!("{}", screens.len());
+        };
+        for (screen, head, row) in [
+            (endpoint, "  endpoint", "/a"),
+            (tenant, "  tenant", "x"),
+            (all, "  labels", "endpoint=/a tenant=x"),
+        ] {
+            assert!(screen.contains(head) && screen.contains(row), "{screen}");
+            assert!(!screen.contains("only "), "{screen}");
+        }
+        assert_eq!(again, endpoint);
+        assert!(functions.contains("  function") && !functions.contains("/a"));
+        let typing = &screens[15];
+        assert!(typing.contains("KEY=VALUE: tenant=x▏"), "{typing}");
+        let of_x = &screens[16];
+        assert!(
+            of_x.contains("only tenant=x") && !of_x.contains("nothing has"),
+            "{of_x}"
+        );
+        let of_y = screens.last().unwrap();
+        assert!(of_y.contains("nothing has tenant=y"), "{of_y}");
+        // Without labels the key does nothing.
+        let [_, before, after] = screens_of(|_| (), "l", 80, 24).try_into().unwrap();
+        assert_eq!(before, after);
     }
 
     #[test]

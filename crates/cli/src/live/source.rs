@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nthbyte_profile::follow::Follower;
-use nthbyte_profile::{Profile, Reader};
+use nthbyte_profile::{HOST, Profile, Reader};
 use nthbyte_report::watch;
 
 /// The shortest time between two readings; and a reading takes at most a tenth of the time.
@@ -23,11 +23,11 @@ pub struct Source {
 
 impl Source {
     /// Follows a profile, with the profiles of the processes that its program starts. `writer`: the process that is about to
-    /// write it.
+    /// write it. `by_host`: whether samples get a label of their machine.
     ///
     /// # Errors
     /// If there is none, and no process to write it.
-    pub fn follow(path: &Path, writer: Option<u32>) -> Result<Self> {
+    pub fn follow(path: &Path, writer: Option<u32>, by_host: bool) -> Result<Self> {
         if writer.is_none() {
             Reader::describe(path).with_context(|| format!("cannot read {}", path.display()))?;
         }
@@ -49,10 +49,13 @@ impl Source {
             loop {
                 let began = Instant::now();
                 // A file that has just been made may be unreadable for a moment.
-                if let Ok(Some(profile)) = follower.look()
-                    && sender.send(Ok(Arc::new(profile))).is_err()
-                {
-                    return;
+                if let Ok(Some(mut profile)) = follower.look() {
+                    if by_host && !profile.label_keys().contains(&HOST) {
+                        profile.label_by_host();
+                    }
+                    if sender.send(Ok(Arc::new(profile))).is_err() {
+                        return;
+                    }
                 }
                 std::thread::sleep(SHORTEST.max(began.elapsed() * SHARE));
             }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::Nanos;
+use nthbyte_report::holders::HoldersAsked;
 use nthbyte_report::watch::{Column, RowsOf, Watch, WatchOptions};
-use nthbyte_report::{At, Holders};
+use nthbyte_report::{At, Holders, LabelKey, LabelQuery};
 use ratatui::crossterm::event::KeyCode;
 
 /// The lines below the head.
@@ -25,6 +26,15 @@ pub enum Below {
     },
 }
 
+/// What is being typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    /// A text that rows contain.
+    Filter,
+    /// A label, as `--label` takes it.
+    Label,
+}
+
 /// The view.
 pub struct State {
     profile: Option<Arc<Profile>>,
@@ -35,8 +45,8 @@ pub struct State {
     pub is_paused: bool,
     /// The lines below the head.
     pub shown: Below,
-    /// The filter that is being typed.
-    pub typed: Option<String>,
+    /// What is being typed, and for what.
+    pub typed: Option<(Prompt, String)>,
     /// The first row that is shown.
     pub first: usize,
     /// Whether colours may be used.
@@ -45,10 +55,10 @@ pub struct State {
 
 impl State {
     /// A view that has no profile yet.
-    pub fn new(has_colours: bool) -> Self {
+    pub fn new(has_colours: bool, asked: WatchOptions) -> Self {
         Self {
             profile: None,
-            asked: WatchOptions::default(),
+            asked,
             watch: None,
             is_paused: false,
             shown: Below::Rows,
@@ -71,9 +81,27 @@ impl State {
         }
     }
 
-    fn has_labels(&self) -> bool {
+    fn label_keys(&self) -> Vec<&str> {
         let profile = self.profile.as_ref();
-        profile.is_some_and(|profile| !profile.label_keys().is_empty())
+        profile.map_or_else(Vec::new, |profile| profile.label_keys())
+    }
+
+    /// Rows of the next label; after the last one, of all together.
+    fn next_label(&mut self) {
+        let keys = self.label_keys();
+        let next = match self.asked.rows {
+            RowsOf::Label(shown) => {
+                let at = keys.iter().position(|&key| key == shown.as_str());
+                at.map_or(0, |at| at + 1)
+            }
+            _ => 0,
+        };
+        self.asked.rows = match keys.get(next) {
+            Some(key) => RowsOf::Label(LabelKey::new(key)),
+            None if keys.is_empty() => return,
+            None => RowsOf::Labels,
+        };
+        self.first = 0;
     }
 
     fn ask(&mut self) {
@@ -100,7 +128,17 @@ impl State {
         if *width != wanted
             && let Some(profile) = &self.profile
         {
-            let text = match Holders::of(profile, Some(At::End)) {
+            let by = match self.asked.rows {
+                RowsOf::Label(key) => Some(key.as_str()),
+                _ => None,
+            };
+            let asked = HoldersAsked {
+                at: Some(At::End),
+                labels: &self.asked.labels,
+                by,
+            };
+            let text = match Holders::asked(profile, &asked) {
+                Ok(holders) if by.is_some() => holders.render_labels(wanted),
                 Ok(holders) => holders.render(wanted),
                 Err(why) => why.to_string(),
             };
@@ -112,12 +150,18 @@ impl State {
 
     /// A key. Returns whether the view goes on.
     pub fn press(&mut self, key: KeyCode) -> bool {
-        if let Some(typed) = &mut self.typed {
+        if let Some((prompt, typed)) = &mut self.typed {
             match key {
                 KeyCode::Char(sign) => typed.push(sign),
                 KeyCode::Backspace => drop(typed.pop()),
                 KeyCode::Enter => {
-                    self.asked.filter = self.typed.take().unwrap_or_default();
+                    match prompt {
+                        Prompt::Filter => self.asked.filter = std::mem::take(typed),
+                        Prompt::Label => {
+                            self.asked.labels = LabelQuery::parse(typed).into_iter().collect();
+                        }
+                    }
+                    self.typed = None;
                     self.first = 0;
                     self.ask();
                 }
@@ -134,7 +178,10 @@ impl State {
                 width: 0,
             }),
             KeyCode::Esc if self.shown != Below::Rows => self.turn(Below::Rows),
-            KeyCode::Esc => self.asked.filter.clear(),
+            KeyCode::Esc => {
+                self.asked.filter.clear();
+                self.asked.labels.clear();
+            }
             KeyCode::Char('p') | KeyCode::Char(' ') => self.is_paused = !self.is_paused,
             KeyCode::Char('r') => {
                 self.asked.since = self.profile.as_ref().map_or(Nanos(0), |of| of.end);
@@ -146,12 +193,14 @@ impl State {
                     RowsOf::Function => RowsOf::Type,
                     RowsOf::Type => RowsOf::Thread,
                     RowsOf::Thread => RowsOf::Process,
-                    RowsOf::Process if self.has_labels() => RowsOf::Labels,
-                    RowsOf::Process | RowsOf::Labels => RowsOf::Function,
+                    RowsOf::Process if !self.label_keys().is_empty() => RowsOf::Labels,
+                    RowsOf::Process | RowsOf::Labels | RowsOf::Label(_) => RowsOf::Function,
                 };
                 self.first = 0;
             }
-            KeyCode::Char('/') => self.typed = Some(String::new()),
+            KeyCode::Char('l') => self.next_label(),
+            KeyCode::Char('/') => self.typed = Some((Prompt::Filter, String::new())),
+            KeyCode::Char('L') => self.typed = Some((Prompt::Label, String::new())),
             KeyCode::Down | KeyCode::Char('j') => self.first = self.first.saturating_add(1),
             KeyCode::Up | KeyCode::Char('k') => self.first = self.first.saturating_sub(1),
             KeyCode::Home => self.first = 0,

@@ -47,13 +47,13 @@ impl LabelQuery {
     }
 }
 
-/// Whether each label set is selected: for each key that is asked for, it has one of its values. The error is the first label that
-/// no set has.
-pub(super) fn selected<'a>(
+/// Whether each label set is selected: for each key that is asked for, it has one of its values. And the first label that no set has.
+pub(crate) fn selected<'a>(
     profile: &Profile,
     asked: &'a [LabelQuery],
-) -> Result<Vec<bool>, &'a LabelQuery> {
+) -> (Vec<bool>, Option<&'a LabelQuery>) {
     let mut selected = vec![true; profile.label_sets.len()];
+    let mut missing = None;
     let mut keys: Vec<&str> = asked.iter().map(|label| label.key.as_str()).collect();
     keys.sort_unstable();
     keys.dedup();
@@ -74,7 +74,7 @@ pub(super) fn selected<'a>(
                 is_there |= is;
             }
             if !is_there {
-                return Err(label);
+                missing = missing.or(Some(label));
             }
         }
         for (set, is_selected) in (0..).zip(&mut selected) {
@@ -82,7 +82,7 @@ pub(super) fn selected<'a>(
             *is_selected &= wanted[value.unwrap_or(values.values.len())];
         }
     }
-    Ok(selected)
+    (selected, missing)
 }
 
 /// What there is in place of a label that no sample has, for a message: the values of its key, or the keys.

@@ -20,6 +20,7 @@ use serde::Serialize;
 pub use alive::Moment;
 pub(crate) use alive::{Alive, Lives, lifetimes_are_known, peak_of_all};
 pub use labels::LabelQuery;
+pub(crate) use labels::selected as selected_labels;
 pub(crate) use place::module_path;
 pub(crate) use resident::{Reading, peak_of_rss};
 
@@ -372,11 +373,13 @@ impl Selection {
         if self.labels.is_empty() {
             return Ok(None);
         }
-        let selected = labels::selected(profile, &self.labels);
-        selected.map(Some).map_err(|label| SelectionError::NoLabel {
-            label: text::fit(&label.text(), 100, text::Cut::End),
-            known: labels::known(profile, label),
-        })
+        match labels::selected(profile, &self.labels) {
+            (selected, None) => Ok(Some(selected)),
+            (_, Some(label)) => Err(SelectionError::NoLabel {
+                label: text::fit(&label.text(), 100, text::Cut::End),
+                known: labels::known(profile, label),
+            }),
+        }
     }
 
     /// Whether each stack has a frame in one of the places; `None` if all stacks are selected.
