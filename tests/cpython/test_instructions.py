@@ -21,8 +21,8 @@ from harness import SCRIPT, run, samples
 # With a period of 4 KiB, 20 frames deep, and strings of 1000 bytes that are dropped at once.
 MOST_FOR_A_SAMPLE = 2_000
 MOST_FOR_A_REFILL = 232
-# What a sample reads inside of a label: 77 of them walk through the context's map, 49 are there without labels, too.
-MOST_FOR_A_LABEL = 170
+# What a sample reads inside of a label: 53 of them walk through the context's map, 49 are there without labels, too.
+MOST_FOR_A_LABEL = 145
 # A request of `PyMem_Malloc` above the heap's limit that is not sampled, and its free: the heap's part of both.
 MOST_FOR_A_FALLBACK = 52
 # A request of the interpreter between 512 bytes and the limit of the heap, with the check of the caller.

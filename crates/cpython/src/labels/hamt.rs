@@ -36,6 +36,12 @@ const MOST_COLLISIONS: usize = 64;
 pub trait Words {
     /// The word at an address; `None` if it cannot be read.
     fn word(&self, address: usize) -> Option<usize>;
+
+    /// The word at an offset of an object.
+    #[inline(always)]
+    fn at(&self, object: usize, offset: usize) -> Option<usize> {
+        self.word(object.checked_add(offset)?)
+    }
 }
 
 impl Words for CachedProbe {
@@ -61,6 +67,11 @@ impl Words for Direct {
         // SAFETY: by the contract of `new`.
         Some(unsafe { (address as *const usize).read() })
     }
+
+    #[inline(always)]
+    fn at(&self, object: usize, offset: usize) -> Option<usize> {
+        self.word(object.wrapping_add(offset))
+    }
 }
 
 /// The types of a map's nodes. They are not exported, but each has a name of its own.
@@ -68,6 +79,9 @@ pub struct Map {
     bitmap: AtomicUsize,
     array: AtomicUsize,
     collision: AtomicUsize,
+    /// Whether the processor counts bits, which this program's target does not take for granted.
+    #[cfg(target_arch = "x86_64")]
+    counts_bits: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,12 +92,29 @@ enum Node {
 }
 
 impl Map {
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             bitmap: AtomicUsize::new(0),
             array: AtomicUsize::new(0),
             collision: AtomicUsize::new(0),
+            #[cfg(target_arch = "x86_64")]
+            counts_bits: std::arch::is_x86_feature_detected!("popcnt"),
         }
+    }
+
+    /// The number of bits that are set. A walk waits for it at each level: without the instruction three times as long as for a word.
+    #[inline(always)]
+    fn count(&self, bits: u32) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        if self.counts_bits {
+            let mut count = bits;
+            // SAFETY: the processor has the instruction, which changes nothing else but flags.
+            unsafe {
+                std::arch::asm!("popcnt {0:e}, {0:e}", inout(reg) count, options(pure, nomem, nostack));
+            }
+            return count as usize;
+        }
+        bits.count_ones() as usize
     }
 
     #[inline]
@@ -129,18 +160,18 @@ impl Map {
         variable: usize,
         hash: i32,
     ) -> Option<usize> {
-        let map = words.word(context.checked_add(VARIABLES)?)?;
+        let map = words.at(context, VARIABLES)?;
         if map == 0 {
             // A context that is being freed.
             return None;
         }
-        let mut node = words.word(map.checked_add(ROOT)?)?;
+        let mut node = words.at(map, ROOT)?;
         let mut left = hash.cast_unsigned();
         for _ in 0..MOST_LEVELS {
             if node == 0 {
                 return None;
             }
-            let at = |offset: usize| words.word(node.checked_add(offset)?);
+            let at = |offset: usize| words.at(node, offset);
             let branch = left & 31;
             left >>= 5;
             match self.kind(at(TYPE)?, words)? {
@@ -149,7 +180,7 @@ impl Map {
                     if bitmap & 1 << branch == 0 {
                         return None;
                     }
-                    let before = (bitmap & ((1 << branch) - 1)).count_ones() as usize;
+                    let before = self.count(bitmap & ((1 << branch) - 1));
                     let pair = BITMAP_PAIRS + 16 * before;
                     let (key, value) = (at(pair)?, at(pair + 8)?);
                     if key == variable {
@@ -262,6 +293,20 @@ mod tests {
         context[VARIABLES / 8] = 0;
         std::hint::black_box(&context);
         assert_eq!(find(&context, variable, hash), None);
+    }
+
+    #[test]
+    fn bits_are_counted_with_and_without_the_instruction() {
+        let map = Map::new();
+        let without = Map {
+            #[cfg(target_arch = "x86_64")]
+            counts_bits: false,
+            ..Map::new()
+        };
+        for bits in [0, 1, 0b1010_0110, 1 << 31, u32::MAX] {
+            assert_eq!(map.count(bits), bits.count_ones() as usize);
+            assert_eq!(without.count(bits), map.count(bits));
+        }
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl LabelReader {
     /// The context of a thread.
     #[inline(always)]
     pub fn context(&self, state: usize, words: &impl Words) -> Option<usize> {
-        words.word(state.checked_add(self.context)?)
+        words.at(state, self.context)
     }
 
     /// The address of the entered set of a context; `None` if there is none, or if a word cannot be read.
@@ -46,7 +46,7 @@ impl LabelReader {
             return None;
         }
         let value = self.map.find(words, context, self.variable, self.hash)?;
-        (words.word(value.checked_add(8)?)? == self.entered).then_some(value)
+        (words.at(value, 8)? == self.entered).then_some(value)
     }
 
     /// The address of the entered set of a thread.
