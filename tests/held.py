@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,7 @@ class Snapshot:
         self.held: list[float] = []
         self.recorded = 0
         self.nobody = 0.0
+        self.sizes: Counter[int] = Counter()
         for what in words:
             if what == "node":
                 kind, _, parent, dominator, name, link, by, length, _ = take(9)
@@ -233,6 +235,7 @@ class Snapshot:
             else:
                 self.held = self.held or [0.0] * len(self.nodes)
                 by, _, size, is_drawn, _, recorded = take(6)
+                self.sizes[int(size)] += 1
                 self.recorded += recorded != "-"
                 if is_drawn == "1":
                     weight = int(size) / -math.expm1(-int(size) / max(int(period), 1))

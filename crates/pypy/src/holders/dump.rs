@@ -21,8 +21,6 @@ pub mod flag {
     pub const OF_PYTHON: u8 = 16;
 }
 
-/// The header of an object, which sizes do not include.
-const HEADER: u64 = 8;
 const END: usize = usize::MAX;
 /// From a thread to its frames: more steps than from a module to what its variables refer to.
 const STEPS_TO_FRAME: usize = 4;
@@ -65,7 +63,7 @@ pub enum Role {
 /// The objects and their references.
 pub struct Dump {
     pub graph: Graph,
-    /// The size of each node, with its header; 0 of one that nobody has allocated.
+    /// The size of each node, as the collector has it: with its header. 0 of one that nobody has allocated.
     pub sizes: Vec<u32>,
     /// The sum.
     pub bytes: u64,
@@ -164,9 +162,8 @@ impl Dump {
         };
         self.graph.set(self.current, root);
         if self.graph.flags(self.current) & flag::PREBUILT == 0 {
-            let size = size as u64 + HEADER;
             self.sizes[self.current as usize] = u32::try_from(size).unwrap_or(u32::MAX);
-            self.bytes += size;
+            self.bytes += size as u64;
         }
         if self.role == Role::OfPython {
             self.graph.set(self.current, flag::OF_PYTHON);
@@ -246,7 +243,7 @@ mod tests {
             items, 9, 1000, END, cache, 2, 8, items, END,
         ]);
         dump.finish();
-        assert_eq!(dump.bytes, 24 + 32 + 1000 + 8 + 8 + 5 * HEADER);
+        assert_eq!(dump.bytes, 24 + 32 + 1000 + 8 + 8);
         let node = |dump: &Dump, address| dump.graph.find(address);
         let sources = |dump: &Dump, address| -> Vec<usize> {
             let node = dump.graph.find(address);
