@@ -1,6 +1,7 @@
 //! What reports say of the periods of a profile. By default, with `--every auto`, the period changes during the session.
 
 use nthbyte_profile::Profile;
+use nthbyte_profile::event::SourceId;
 use nthbyte_profile::meta::Distances;
 use nthbyte_profile::model::Sampling;
 
@@ -10,9 +11,15 @@ use crate::text;
 /// under which no sample was taken counts too. Where samples were lost, it is longer in proportion.
 pub(crate) fn longest(profile: &Profile) -> f64 {
     let used = profile.allocation_samplings();
-    let is_used = |of: &&Sampling| used.iter().any(|used| used.source == of.source);
-    let sampled = |of: &&Sampling| of.distances != Distances::Every;
-    let periods = profile.samplings.iter().filter(is_used).filter(sampled);
+    longest_of(profile, |source| {
+        used.iter().any(|used| used.source == source)
+    })
+}
+
+/// The same of some sources.
+pub(crate) fn longest_of(profile: &Profile, is_one: impl Fn(SourceId) -> bool) -> f64 {
+    let sampled = |of: &&Sampling| is_one(of.source) && of.distances != Distances::Every;
+    let periods = profile.samplings.iter().filter(sampled);
     let weights = periods.map(|of| of.period.max(1) as f64 * of.taken());
     weights.fold(1.0, f64::max)
 }

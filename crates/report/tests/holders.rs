@@ -485,6 +485,66 @@ fn intervals_hold_as_often_as_they_say() {
     );
 }
 
+/// Large blocks are known from the recording's samples only, of which a holder may have none: intervals allow for that.
+#[test]
+fn intervals_allow_for_large_blocks_without_a_sample() {
+    /// The large blocks and the small ones of each holder.
+    const HOLDERS: [(u64, u64); 3] = [(2, 400), (0, 900), (40, 100)];
+    const LARGE: u64 = 200_000;
+    const SMALL: u64 = 1024;
+    const PERIOD: u64 = 4096;
+    const TIMES: usize = 400;
+    let mut draws = Draws(2);
+    let mut held = [0; HOLDERS.len()];
+    for _ in 0..TIMES {
+        let mut graph = Graph::new();
+        graph.snapshot.period = PERIOD;
+        let main = (Kind::Module, "__main__");
+        let main = graph.add((0, 0), main, (Link::Unknown, ""), None);
+        let mut recorded = 0;
+        let of_recording = Synthetic::default().period;
+        for (number, &(large, small)) in HOLDERS.iter().enumerate() {
+            let name = format!("holder{number}");
+            let link = (Link::Attribute, name.as_str());
+            let node = graph.add((main, main), (Kind::Object, "list"), link, None);
+            for block in 0..large + small {
+                let is_drawn = block >= large;
+                let (size, period) = match is_drawn {
+                    true => (SMALL, PERIOD),
+                    false => (LARGE, of_recording),
+                };
+                if draws.happens(-(-(size as f64) / period as f64).exp_m1()) {
+                    recorded += u32::from(!is_drawn);
+                    graph.snapshot.samples.push(Held {
+                        by: Holder::Node(node),
+                        what: 0,
+                        size: if is_drawn { size } else { 1 },
+                        is_drawn,
+                        counts: true,
+                        recorded: (!is_drawn).then(|| SampleId(recorded - 1)),
+                    });
+                }
+            }
+        }
+        let mut profile = graph.profile();
+        for _ in 0..recorded {
+            let of = sample(Nanos(1), LARGE, SamplingId(0));
+            profile.samples.push(of);
+        }
+        let shown = Holders::of(&profile, None).expect("a snapshot");
+        let branches = || shown.tree.iter().flat_map(|root| &root.children);
+        for (number, &(large, small)) in HOLDERS.iter().enumerate() {
+            let all = (large * LARGE + small * SMALL) as f64;
+            let name = format!("holder{number}");
+            let branch = branches().find(|branch| branch.reference.ends_with(&name));
+            let bytes = branch.expect("a large part of all").bytes;
+            held[number] += usize::from((bytes.low..=bytes.high).contains(&all));
+        }
+    }
+    let least = TIMES * 93 / 100;
+    assert!(held.iter().all(|&held| held >= least), "{held:?}");
+}
+
 /// Two containers, and the recording's samples in them: (container, label set, number). The snapshot drew others.
 fn labelled(held: &[(usize, u32, u32)], taken: usize) -> Profile {
     let mut graph = Graph::new();

@@ -6,11 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use nthbyte_profile::event::SourceId;
 use nthbyte_profile::holders::{Held, Holder, Snapshot};
 use nthbyte_profile::{Domain, Profile};
 
 use super::{Besides, Native, SMALLEST};
 use crate::estimate::{Estimate, Moments, Totals};
+use crate::periods;
 
 /// Amounts by node. Number 0 is above all roots.
 pub struct Amounts {
@@ -33,9 +35,13 @@ pub struct Amounts {
 
 impl Amounts {
     pub fn of(profile: &Profile, snapshot: &Snapshot) -> Self {
-        Self::weighed(profile, snapshot, snapshot.period as f64, |of| {
-            of_sample(profile, snapshot, of)
-        })
+        let heaviest = periods::longest_of(profile, large_sources(profile, snapshot));
+        Self::weighed(
+            profile,
+            snapshot,
+            heaviest.max(snapshot.period as f64),
+            |of| of_sample(profile, snapshot, of),
+        )
     }
 
     /// With other weights. `heaviest`: the largest one that a sample can have.
@@ -138,6 +144,24 @@ impl Amounts {
     pub fn share(&self, moments: &Moments) -> f64 {
         moments.estimate / self.all.estimate.max(1.0)
     }
+}
+
+/// The sources of the large blocks of Python that the recording has sampled: others may be there, of which it has no sample.
+fn large_sources(profile: &Profile, snapshot: &Snapshot) -> impl Fn(SourceId) -> bool {
+    let large = snapshot
+        .samples
+        .iter()
+        .filter(|of| of.counts && !of.is_drawn)
+        .filter_map(|of| of.recorded)
+        .filter(|&sample| profile.domain(sample) != Domain::Native);
+    let source = |sample| {
+        let shape = profile.samples.shape(profile.samples.shape_id(sample));
+        profile.sampling(shape.sampling).source
+    };
+    let mut sources: Vec<SourceId> = large.map(source).collect();
+    sources.sort_unstable();
+    sources.dedup();
+    move |source| sources.contains(&source)
 }
 
 /// The type of a sample of native memory, which the recording has: [`Amounts::native`] has those that no node holds.
