@@ -89,11 +89,11 @@ demo:
 
 demo-installed: $(QUICK_VENVS)
 
-# In the profile `quick` of Cargo.toml: the first build is most of the demo's time.
+# In the profile `quick` of Cargo.toml, and without two commands that no page of the demo names: the first build is most of its time.
 $(QUICK)/built: $(SOURCES) .venv/made
 	@echo "nthbyte: building a wheel for this demo, with less optimization: a minute or two on two cores" >&2
 	@rm -rf $(QUICK)/wheels && mkdir -p $(QUICK)/wheels
-	@NTHBYTE_PROFILE=quick $(BIN)/python -m hatchling build -t wheel -d $(QUICK)/wheels
+	@NTHBYTE_PROFILE=quick NTHBYTE_FEATURES= $(BIN)/python -m hatchling build -t wheel -d $(QUICK)/wheels
 	@touch $@
 
 $(QUICK)/cpython/installed: INTERPRETER = $(PYTHON)
@@ -121,9 +121,14 @@ wheels: build/release/ready
 release:
 	@$(PYTHON) release/prepare.py "$(VERSION)"
 
-# Installs and uses the wheels with each interpreter that is here, and with those for ARM64 that an emulator runs.
+# Installs and uses the wheels with each interpreter that is here, in a clean Debian 12, and by an emulator in one for ARM64.
+# Builds the wheels if there are none. Not as root, or without debootstrap, it says what it leaves out.
+TRIAL_TREES := bookworm $(if $(shell command -v qemu-aarch64),arm64)
+
 try-wheels: .venv/ready
-	$(BIN)/python release/trial.py dist
+	@ls dist/*.whl >/dev/null 2>&1 || $(MAKE) --no-print-directory wheels
+	@if [ "$$(id -u)" = 0 ] && command -v debootstrap >/dev/null; then TREES="$(TRIAL_TREES)" sh tests/interpreters.sh; fi
+	@$(BIN)/python release/trial.py dist
 
 ## The checks
 
@@ -236,20 +241,27 @@ test-cpython: all build/site/installed
 test-integrations: all build/site/installed build/labels/ready build/clusters/ready
 	$(BIN)/python -m pytest tests/labels/test_integrations.py tests/labels/test_clusters.py
 
+OF_GO := tests/formats/test_collector.py tests/formats/test_pyroscope.py
+
 test-formats: all build/site/installed build/formats/ready
-	$(BIN)/python -m pytest tests/formats --ignore=tests/formats/test_collector.py
+	$(BIN)/python -m pytest tests/formats $(OF_GO:%=--ignore=%)
 
 # An OpenTelemetry Collector of its released modules. Without Go, or its modules, what `nthbyte ship` sends to it is not tested.
 build/collector/collector: tests/collector/main.go tests/collector/go.mod tests/collector/go.sum
 	mkdir -p $(@D)
 	cd tests/collector && go build -o $(CURDIR)/$@ .
 
+# Pyroscope's push API, of the module with it. That of its server is not to be had as a module.
+build/collector/pyroscope: tests/pyroscope/main.go tests/pyroscope/go.mod tests/pyroscope/go.sum
+	mkdir -p $(@D)
+	cd tests/pyroscope && go build -o $(CURDIR)/$@ .
+
 test-collector: all build/site/installed build/formats/ready
 	@missing=; \
 	if ! command -v go >/dev/null; then missing=" go"; \
-	elif ! $(MAKE) --no-print-directory build/collector/collector; then missing=" a build of tests/collector"; fi; \
+	elif ! $(MAKE) --no-print-directory build/collector/collector build/collector/pyroscope; then missing=" a build of tests/collector or tests/pyroscope"; fi; \
 	if [ -z "$$missing" ]; then \
-	  $(BIN)/python -m pytest --numprocesses=0 tests/formats/test_collector.py; \
+	  $(BIN)/python -m pytest --numprocesses=0 $(OF_GO); \
 	elif [ "$$NTHBYTE_REQUIRE_ALL" = 1 ]; then \
 	  echo "nthbyte: the Collector cannot be tested, and NTHBYTE_REQUIRE_ALL=1; missing:$$missing" >&2; exit 1; \
 	else \

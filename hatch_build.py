@@ -4,6 +4,7 @@ Without further settings it builds for this machine. Variables of the environmen
 
 - ``NTHBYTE_TARGET``: a target of :data:`TARGETS`. cargo-zigbuild links it against an old C library (``make wheels``).
 - ``NTHBYTE_PROFILE``: a profile of Cargo.toml, ``release`` if it is not given.
+- ``NTHBYTE_FEATURES``: the features of the command (crates/cli/Cargo.toml), all if it is not given.
 - ``NTHBYTE_PYTHONS``: see :data:`PYTHONS`.
 
 The wheel also has the bytecode of its modules, for each version of Python that this machine has. Compiling them takes
@@ -131,6 +132,9 @@ class CargoBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             subprocess.run(["cargo", "fetch", "--locked", "--quiet"], cwd=self.root, check=True)
             command += ["--target", target.triple]
             environment["CARGO_ENCODED_RUSTFLAGS"] = "\x1f".join(_without_paths(folder))
+        features = os.environ.get("NTHBYTE_FEATURES")
+        if features is not None:
+            command += ["--no-default-features", "--features", features]
         command += [word for name in [*AGENTS, "cli"] for word in ("-p", f"nthbyte-{name}")]
         if subprocess.run(command, cwd=self.root, env=environment).returncode:
             raise SystemExit(f"nthbyte: {' '.join(command)} failed, see above")

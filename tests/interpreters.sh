@@ -5,6 +5,7 @@
 #   arm64   those of sid for ARM64, which tests/emulated runs with qemu-aarch64 (Debian: qemu-user)
 #   freethreaded  CPython 3.13 without the GIL, which Debian does not have: built from its source package (10 minutes of CPU,
 #                 with the C compiler and the headers that are here), if TREES names it
+#   bookworm  if TREES names it: the clean Debian that `make try-wheels` installs wheels in
 # Needs root and debootstrap. TREES selects some of them. Existing ones are kept.
 set -eu
 
@@ -58,6 +59,10 @@ for tree in ${TREES:-sid trixie arm64}; do
             suite=sid
             foreign="--foreign --arch=arm64"
             packages=python3.13,python3.14,python3.15,pypy3 ;;
+        bookworm)
+            # Beside the others, for the tests do not run there.
+            folder=build/trial/bookworm
+            packages=python3,python3-pip,pypy3 ;;
         *) packages=pypy3,pypy3-lib-testsuite ;;
     esac
     [ -e "$folder/complete" ] && continue

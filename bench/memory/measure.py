@@ -31,8 +31,8 @@ START, END = "<!-- unknown -->\n", "<!-- end of unknown -->"
 COLUMNS = {
     "Python, live": ["objects", "slack", "large", "nursery"],
     "Python, free": ["free_blocks", "free_pages", "free_arenas", "unused"],
-    "native": ["native", "mappings", "library_free", "not_resident"],
-    "program": ["before", "file_text", "file_data", "stacks", "machine_code", "shared"],
+    "native": ["native", "mappings", "pinned", "library_free", "not_resident"],
+    "program": ["before", "file_text", "file_data", "cuda_files", "stacks", "machine_code", "shared"],
     "nthbyte": ["agent"],
     "**unknown**": ["unknown"],
 }

@@ -133,6 +133,14 @@ SECRET = {"a key that nobody may see": [bytearray(20_000) for _ in range(50)]}
 """
 
 
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Receivers are on this machine."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     made = Receiver()

@@ -15,7 +15,7 @@ import pytest
 
 from formats.installed import module
 from formats.protobuf import fields
-from formats.shipping import Receiver, compare, expected, ship
+from formats.shipping import Proxy, Receiver, compare, expected, ship, signature
 from harness import COMMAND, report
 
 
@@ -164,6 +164,59 @@ def test_files_are_put_below_an_address(folder: Path, receiver: Receiver, tmp_pa
     assert done.status == 1 and "write Name: value" in done.err and "secret" not in done.err
 
 
+@pytest.mark.parametrize("way", ["environment", "file"])
+def test_requests_for_s3_are_signed(
+    folder: Path, receiver: Receiver, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "wJal/rXUtn+FEMI"
+    if way == "environment":
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+        monkeypatch.setenv("AWS_SESSION_TOKEN", "of-a/session==")
+        monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    else:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_REGION", "AWS_DEFAULT_REGION"):
+            monkeypatch.delenv(name, raising=False)
+        keys = f"aws_access_key_id = AKID\naws_secret_access_key = {secret}\n"
+        (tmp_path / "keys").write_text(f"[default]\naws_access_key_id = other\n[ship]\n{keys}")
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "keys"))
+        monkeypatch.setenv("AWS_PROFILE", "ship")
+    headers = tmp_path / "headers"
+    headers.write_text("X-Amz-Server-Side-Encryption:  AES256\n")
+    (tmp_path / "token").write_text("of another receiver")
+    to = [f"--to=s3={receiver.url}/bucket/a=b/%C3%A4", f"--to=folder={tmp_path / 'out'}"]
+    to += [f"--header-file={headers}", f"--token-file={tmp_path / 'token'}"]
+    # 400: the time of its keys is over, say. They may be renewed, so nothing is thrown away.
+    receiver.answers = [400]
+    done = ship(folder, *to, queue=tmp_path / "queue")
+    assert done.status == 1 and "it answers 400 said" in done.err and secret not in done.err
+    assert ship(folder, *to, queue=tmp_path / "queue").status == 0
+    files = {f"/bucket/a=b/%C3%A4/{path.name}": path for path in (tmp_path / "out").iterdir()}
+    assert len(receiver.got) == len(files) >= 3
+    for path, sent, body in receiver.got:
+        assert body == files[path].read_bytes()
+        had, wanted = signature("PUT", path, sent, body, secret)
+        assert had == wanted
+        assert sent["x-amz-server-side-encryption"] == "AES256"
+        region = "eu-west-1" if way == "environment" else "us-east-1"
+        assert f"Credential=AKID/{sent['x-amz-date'][:8]}/{region}/" in sent["authorization"]
+        assert ("x-amz-security-token" in sent) == (way == "environment")
+
+
+def test_without_keys_nothing_is_sent_to_s3(
+    folder: Path, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "keys"))
+    for text, why in ((None, "set AWS_ACCESS_KEY_ID"), ("[other]\n", "has no keys under [default]")):
+        if text:
+            (tmp_path / "keys").write_text(text)
+        done = ship(folder, f"--to=s3={receiver.url}/bucket", queue=tmp_path / "queue")
+        (line,) = done.err.splitlines()
+        assert done.status == 1 and why in line and receiver.got == []
+
+
 def _openssl(folder: Path, *words: str) -> None:
     done = subprocess.run(["openssl", *words], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -195,6 +248,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("right", "IP:127.0.0.1", "2"),
         ("other", "DNS:other.test", "2"),
         ("over", "IP:127.0.0.1", "-1"),
+        ("client", "DNS:client.test", "2"),
     ):
         (folder / "names").write_text(f"subjectAltName={subject}\n")
         _openssl(folder, "req", *key, "-keyout", f"{name}.key", "-out", "request", "-subj", "/CN=s")
@@ -245,6 +299,87 @@ def test_a_wrong_certificate_is_one_line(
         assert receiver.got == []
     finally:
         receiver.close()
+
+
+def test_a_receiver_that_asks_for_a_certificate(folder: Path, certificates: Path, tmp_path: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "right.pem", certificates / "right.key")
+    context.load_verify_locations(certificates / "root.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    receiver = Receiver(context)
+    words = [f"--to=pyroscope={receiver.url}", f"--ca-file={certificates / 'root.pem'}"]
+    client = [
+        f"--client-{name}={certificates / 'client'}.{end}" for name, end in (("cert", "pem"), ("key", "key"))
+    ]
+    try:
+        done = ship(folder, *words, queue=tmp_path / "queue")
+        assert done.status == 1 and "takes nothing" in done.err and receiver.got == []
+        done = ship(folder, *words, *client, queue=tmp_path / "queue")
+        assert (done.status, done.err) == (0, "") and len(receiver.got) >= 3
+        for option, why in (
+            (f"--client-key={certificates / 'right.key'}", "is no key of the certificate"),
+            (f"--client-key={certificates / 'none'}", "cannot read the key"),
+        ):
+            done = ship(folder, *words, client[0], option, queue=tmp_path / "queue")
+            (line,) = done.err.splitlines()
+            assert done.status == 1 and why in line
+        assert ship(folder, *words, client[0], queue=tmp_path / "queue").status == 2
+    finally:
+        receiver.close()
+
+
+@pytest.mark.parametrize("proxy_by_tls", [False, True])
+@pytest.mark.parametrize("by_tls", [False, True])
+def test_by_a_proxy(
+    folder: Path,
+    certificates: Path,
+    tmp_path: Path,
+    by_tls: bool,
+    proxy_by_tls: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    receiver = _tls(certificates, "right") if by_tls else Receiver()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "right.pem", certificates / "right.key")
+    proxy = Proxy(context if proxy_by_tls else None)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    words = [f"--to=pyroscope={receiver.url}", f"--ca-file={certificates / 'root.pem'}"]
+    place = receiver.url.partition("//")[2]
+    try:
+        monkeypatch.setenv("HTTPS_PROXY" if by_tls else "HTTP_PROXY", proxy.url)
+        done = ship(folder, *words, queue=tmp_path / "queue")
+        assert (done.status, done.err) == (0, "") and len(receiver.got) >= 3
+        assert {path for path, _, _ in receiver.got} == {"/push.v1.PusherService/Push"}
+        assert not any("proxy-authorization" in headers for _, headers, _ in receiver.got)
+        asked = f"CONNECT {place}" if by_tls else f"POST {receiver.url}/push.v1.PusherService/Push"
+        assert proxy.got == [asked] * len(receiver.got)
+
+        # A call of gRPC goes through a tunnel, too.
+        scheme = "https" if by_tls else "http"
+        ship(folder, f"--to=otlp-grpc={scheme}://{place}", words[1], queue=tmp_path / "grpc")
+        assert proxy.got[-1] == f"CONNECT {place}"
+
+        before = len(proxy.got)
+        monkeypatch.setenv("NO_PROXY", "other.test,127.0.0.0/8")
+        done = ship(folder, *words, queue=tmp_path / "direct")
+        assert (done.status, done.err, len(proxy.got)) == (0, "", before)
+
+        monkeypatch.setenv("NO_PROXY", "")
+        monkeypatch.setenv("ALL_PROXY", proxy.url.replace("sesame", "simsim"))
+        monkeypatch.delenv("HTTPS_PROXY" if by_tls else "HTTP_PROXY")
+        done = ship(folder, *words, queue=tmp_path / "wrong")
+        assert done.status == 1 and "answers 407" in done.err and "simsim" not in done.err
+    finally:
+        proxy.close()
+        receiver.close()
+
+
+def test_a_proxy_that_is_not_there(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for url, why in (("http://127.0.0.1:1", "refused"), ("socks5://127.0.0.1:1", "only proxies of http")):
+        monkeypatch.setenv("ALL_PROXY", url)
+        done = ship(folder, "--to=otlp=http://collector.test", queue=tmp_path / "queue")
+        assert done.status == 1 and f"the proxy {url}/" in done.err and why in done.err
 
 
 GRPC_METHOD = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"

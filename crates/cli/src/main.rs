@@ -4,8 +4,12 @@
 //! Every subcommand is a file in `commands/`: its arguments, and what it does. An error is one line
 //! on stderr; the exit status is 2 if the command line is wrong, and 1 for any other error.
 
+// What only those commands use is there all the same.
+#![cfg_attr(not(all(feature = "live", feature = "ship")), allow(dead_code))]
+
 mod commands;
 mod json;
+#[cfg(feature = "live")]
 mod live;
 mod output;
 mod progress;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use nthbyte_profile::claim::{self, AtPath, ClaimRefusal};
 use nthbyte_profile::folder::is_profile;
 use nthbyte_report::explain::Style;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD};
 use tempfile::NamedTempFile;
 
 /// Names of files that are not yet complete begin with this.
@@ -188,11 +188,9 @@ enum Unfinished {
 impl Unfinished {
     /// Makes a file in the folder. The umask removes rights from `mode`.
     fn new(folder: &Path, mode: u32) -> io::Result<Self> {
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        if let Ok(file) = rustix::fs::open(folder, flags, Mode::from_raw_mode(mode))
-            && entry_of(&file).exists()
-        {
-            return Ok(Self::Nameless(file.into()));
+        #[cfg(target_os = "linux")]
+        if let Some(file) = nameless(folder, mode) {
+            return Ok(Self::Nameless(file));
         }
         let named = tempfile::Builder::new()
             .prefix(PREFIX)
@@ -228,6 +226,14 @@ impl Unfinished {
         }
         Ok(())
     }
+}
+
+#[cfg(target_os = "linux")]
+fn nameless(folder: &Path, mode: u32) -> Option<File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::open(folder, flags, Mode::from_raw_mode(mode)).ok()?;
+    entry_of(&file).exists().then(|| file.into())
 }
 
 /// Where the kernel shows an open file.

@@ -68,6 +68,11 @@ parts! {
     Earlier = 12,
     /// Other anonymous memory: large blocks of the C library, and mappings of the program, shared ones too.
     Anonymous = 13,
+    /// Mapped libraries of CUDA, with what the process has written to of them.
+    CudaFiles = 14,
+    /// Memory of the host that is pinned for a GPU: what is mapped of its devices, and anonymous memory that is shared with
+    /// children where such a device is mapped.
+    Pinned = 15,
     /// The C library's count of blocks in use in its heaps, headers included.
     LibraryUsed = 20,
     /// Free blocks in the C library's heaps, whether they have memory behind them or not.
@@ -106,7 +111,7 @@ parts! {
 
 impl Part {
     /// The parts of the kernel's list of mappings, which add up to [`Part::Resident`].
-    pub const MAPPED: [Self; 11] = [
+    pub const MAPPED: [Self; 13] = [
         Self::FileText,
         Self::FileData,
         Self::Shared,
@@ -118,6 +123,8 @@ impl Part {
         Self::MachineCode,
         Self::Earlier,
         Self::Anonymous,
+        Self::CudaFiles,
+        Self::Pinned,
     ];
 }
 

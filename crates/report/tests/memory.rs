@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 use nthbyte_profile::composition::{ArenaRun, Composition, Occupancy, Part};
 use nthbyte_profile::event::{Memory as Reading, Nanos, SampleId};
 use nthbyte_profile::holders::{Kind, Link};
-use nthbyte_profile::meta::{Method, READS_ARE_FORBIDDEN, SourceKind};
-use nthbyte_profile::model::{Lifetime, Profile};
-use nthbyte_profile::synthetic::Synthetic;
+use nthbyte_profile::meta::{Distances, Meta, Method, READS_ARE_FORBIDDEN, Source, SourceKind};
+use nthbyte_profile::model::{Lifetime, Profile, SamplingId};
+use nthbyte_profile::synthetic::{self, Synthetic};
 use nthbyte_report::explain::ExplainOptions;
 use nthbyte_report::leaks::LeakPlace;
 use nthbyte_report::memory::{FreeMemoryHolder, FreeMemoryHolders, MemoryError, MemoryKey};
@@ -445,4 +445,58 @@ fn free_blocks_are_shared_out_among_survivors() {
         assert!(of.free.low <= of.free.estimate && of.free.estimate <= of.free.high + 1.0);
         assert!(of.free.high <= 2.0 * 64.0 * 3000.0 + 1.0);
     }
+}
+
+/// CUDA maps what it pins as a program maps memory, so it is among the samples; its row has it once.
+#[test]
+fn what_is_pinned_is_no_other_mapping_of_the_program() {
+    let mut composition = Composition::at(Nanos(1_000));
+    for (part, mebibytes) in [
+        (Part::Anonymous, 30),
+        (Part::CudaFiles, 3),
+        (Part::Pinned, 40),
+        (Part::Resident, 73),
+    ] {
+        composition.set(part, mebibytes << 20);
+    }
+    composition.set(Part::LibraryUsed, 0);
+    composition.set(Part::LibraryMapped, 0);
+    let mapping = Source::allocations(
+        SourceKind::Mapping,
+        Method::Preload,
+        Distances::Exponential,
+        64 << 10,
+    );
+    let mut profile = Profile::empty(Meta {
+        sources: vec![mapping],
+        ..Synthetic::default().meta()
+    });
+    for mebibytes in [40, 20] {
+        let made = synthetic::sample(Nanos(500), mebibytes << 20, SamplingId(0));
+        profile.samples.push(made);
+    }
+    (profile.end, profile.complete) = (Nanos(1_000), true);
+    profile.processes[0].end = profile.end;
+    profile.processes[0].compositions = vec![composition];
+    let memory = MemoryReport::of(&profile, At::End).expect("it was recorded");
+    let rows: Vec<(MemoryKey, f64, bool)> = memory
+        .rows
+        .iter()
+        .map(|row| {
+            (
+                row.key,
+                (row.bytes.estimate / 1048576.0).round(),
+                row.counted,
+            )
+        })
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            (MemoryKey::Mappings, 20.0, false),
+            (MemoryKey::Pinned, 40.0, true),
+            (MemoryKey::CudaFiles, 3.0, true),
+            (MemoryKey::Unknown, 10.0, false),
+        ]
+    );
 }

@@ -1,6 +1,7 @@
 //! The subcommands, one file for each.
 
 mod amounts;
+#[cfg(target_os = "linux")]
 mod attach;
 pub mod diff;
 mod elsewhere;
@@ -14,7 +15,9 @@ pub mod meant;
 mod measure_test;
 mod memory;
 mod merge;
+#[cfg(target_os = "linux")]
 mod run_program;
+#[cfg(feature = "ship")]
 mod ship;
 mod summary;
 mod tests_of_run;
@@ -25,7 +28,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::{live, view};
+#[cfg(feature = "live")]
+use crate::live;
+use crate::view;
 
 /// The commands.
 #[derive(Subcommand)]
@@ -33,10 +38,13 @@ pub enum Command {
     /// Run a program and record which allocations it makes.
     Run(elsewhere::Words),
     /// Record a process that runs already, until Ctrl-C or for a time.
+    #[cfg(target_os = "linux")]
     Attach(attach::Attach),
     /// End the recording of a process.
+    #[cfg(target_os = "linux")]
     Detach(attach::Detach),
     /// Let a process that is recorded take a snapshot of what holds what.
+    #[cfg(target_os = "linux")]
     Snapshot(attach::Snapshot),
     /// Say in a screen of sentences what a profile shows: the command to start with.
     Explain(explain::Arguments),
@@ -55,6 +63,7 @@ pub enum Command {
     /// Show what each test of a run of pytest allocated, had at most, and left alive.
     Tests(tests_of_run::Arguments),
     /// Show a profile in the terminal while it grows.
+    #[cfg(feature = "live")]
     Live(live::Arguments),
     /// Show the profile in the Firefox Profiler, served from this machine.
     View(view::Arguments),
@@ -65,12 +74,14 @@ pub enum Command {
     /// Write several profiles, or a part of one, as one file.
     Merge(merge::Arguments),
     /// Send profiles to an OpenTelemetry Collector, to Pyroscope or into a folder, in windows of a minute.
+    #[cfg(feature = "ship")]
     Ship(ship::Arguments),
     /// Convert another profiler's file into a profile.
     Import(import::Arguments),
     /// Say what works here, or in a running process, and what prevents the rest.
     Check(elsewhere::Words),
     /// What `run` executes for a program of native code.
+    #[cfg(target_os = "linux")]
     #[command(hide = true)]
     RunProgram(run_program::Arguments),
     /// What the plugin for pytest asks of a test with a limit.
@@ -93,14 +104,19 @@ impl Command {
             Self::Diff(arguments) => return arguments.run(),
             Self::Leaks(arguments) => return arguments.run(),
             Self::Tests(arguments) => return arguments.run(),
+            #[cfg(target_os = "linux")]
             Self::RunProgram(arguments) => return arguments.run(),
             Self::Run(words) => words.refuse("run"),
             Self::Check(words) => words.refuse("check"),
             Self::Tune(words) => words.refuse("tune"),
+            #[cfg(target_os = "linux")]
             Self::Attach(arguments) => arguments.run(),
+            #[cfg(target_os = "linux")]
             Self::Detach(arguments) => arguments.run(),
+            #[cfg(target_os = "linux")]
             Self::Snapshot(arguments) => arguments.run(),
             Self::Explain(arguments) => arguments.run(),
+            #[cfg(feature = "live")]
             Self::Live(arguments) => arguments.run(),
             Self::Memory(arguments) => arguments.run(),
             Self::Holders(arguments) => arguments.run(),
@@ -110,6 +126,7 @@ impl Command {
             Self::Flamegraph(arguments) => arguments.run(),
             Self::Export(arguments) => arguments.run(),
             Self::Merge(arguments) => arguments.run(),
+            #[cfg(feature = "ship")]
             Self::Ship(arguments) => arguments.run(),
             Self::Import(arguments) => arguments.run(),
             Self::MeasureTest(arguments) => arguments.run(),

@@ -85,6 +85,15 @@ fn bounded(of: &Estimate, likely: f64, most: f64) -> Estimate {
     }
 }
 
+/// An estimate without what a count says of it.
+fn less(of: &Estimate, taken: f64) -> Estimate {
+    Estimate {
+        estimate: (of.estimate - taken).max(0.0),
+        low: (of.low - taken).max(0.0),
+        high: (of.high - taken).max(0.0),
+    }
+}
+
 /// What an estimate leaves of a count.
 fn rest(of: f64, taken: &Estimate) -> Estimate {
     Estimate {
@@ -101,12 +110,19 @@ pub(super) fn rows(of: &OfProcess<'_>, live: &Live) -> Rows {
     for (key, bytes) in [
         (MemoryKey::FileText, part(Part::FileText)),
         (MemoryKey::FileData, part(Part::FileData)),
+        (MemoryKey::CudaFiles, part(Part::CudaFiles)),
+        (MemoryKey::Pinned, part(Part::Pinned)),
         (MemoryKey::Stacks, part(Part::Stacks)),
         (MemoryKey::MachineCode, part(Part::MachineCode)),
         (MemoryKey::Shared, part(Part::Shared)),
     ] {
         rows.count(key, bytes);
     }
+    // CUDA maps what it pins, so it is among the samples of mappings, too.
+    let live = &Live {
+        mappings: less(&live.mappings, part(Part::Pinned)),
+        ..*live
+    };
     heap(composition, live, &mut rows);
     // In profiles of earlier versions, the agent's small blocks are in the C library's heaps, which have at least so much.
     let agent = part(Part::AgentBlocks).min(part(Part::LibraryHeap));

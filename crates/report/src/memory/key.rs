@@ -27,6 +27,8 @@ pub enum MemoryKey {
     Native,
     /// Mappings of the program.
     Mappings,
+    /// Memory that is pinned for a GPU.
+    Pinned,
     /// Free memory that the C library keeps.
     LibraryFree,
     /// Allocated, but not in memory: never written to, or swapped out. Below zero.
@@ -37,6 +39,8 @@ pub enum MemoryKey {
     FileText,
     /// Data of the program and its libraries.
     FileData,
+    /// Libraries of CUDA.
+    CudaFiles,
     /// Stacks.
     Stacks,
     /// Code that was made at run time.
@@ -51,7 +55,7 @@ pub enum MemoryKey {
 
 impl MemoryKey {
     /// All keys, in the order of the table.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Objects,
         Self::Slack,
         Self::Large,
@@ -62,11 +66,13 @@ impl MemoryKey {
         Self::Unused,
         Self::Native,
         Self::Mappings,
+        Self::Pinned,
         Self::LibraryFree,
         Self::NotResident,
         Self::Before,
         Self::FileText,
         Self::FileData,
+        Self::CudaFiles,
         Self::Stacks,
         Self::MachineCode,
         Self::Shared,
@@ -89,10 +95,12 @@ impl MemoryKey {
             Self::Before => "from before the session",
             Self::Native => "native blocks (malloc)",
             Self::Mappings => "mappings of the program",
+            Self::Pinned => "pinned for the GPU (CUDA)",
             Self::LibraryFree => "free memory kept by the C library",
             Self::NotResident => "allocated, but not in memory",
             Self::FileText => "files: code and constants",
             Self::FileData => "files: data",
+            Self::CudaFiles => "files: libraries of CUDA",
             Self::Stacks => "stacks of threads",
             Self::MachineCode => "machine code made at run time",
             Self::Shared => "shared memory",
@@ -117,10 +125,15 @@ impl MemoryKey {
         match self {
             Self::Objects | Self::Slack | Self::Large | Self::Nursery => "Python, live",
             Self::FreeBlocks | Self::FreePages | Self::FreeArenas | Self::Unused => "Python, free",
-            Self::Native | Self::Mappings | Self::LibraryFree | Self::NotResident => "native",
+            Self::Native
+            | Self::Mappings
+            | Self::Pinned
+            | Self::LibraryFree
+            | Self::NotResident => "native",
             Self::Before
             | Self::FileText
             | Self::FileData
+            | Self::CudaFiles
             | Self::Stacks
             | Self::MachineCode
             | Self::Shared => "program",

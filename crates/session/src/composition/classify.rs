@@ -45,6 +45,8 @@ pub(super) fn classify(
     images.sort_unstable_by_key(|(pages, _)| pages.start);
     let mut asked = Asked::default();
     let mut previous: Option<&MappingSizes> = None;
+    // CUDA takes memory that it pins as a program takes memory that its children share. Where it has no device, it pins none.
+    let has_gpu = mappings.iter().any(|of| of.backing == Backing::GpuDevice);
     for (at, mapping) in mappings.iter().enumerate() {
         into.add(Part::Resident, mapping.resident);
         into.add(Part::Swapped, mapping.swapped);
@@ -58,6 +60,15 @@ pub(super) fn classify(
                 let written = mapping.anonymous.min(mapping.resident);
                 into.add(Part::FileData, written);
                 into.add(Part::FileText, mapping.resident - written);
+            }
+            Backing::CudaFile => into.add(Part::CudaFiles, mapping.resident),
+            Backing::GpuDevice => into.add(Part::Pinned, mapping.resident),
+            Backing::SharedAnonymous if has_gpu => {
+                let range = mapping.start..mapping.end;
+                let own = overlapping(&known.own, &range).map(|own| asked.resident(&own, mapping));
+                let own = own.sum::<u64>().min(mapping.resident);
+                into.add(Part::AgentMemory, own);
+                into.add(Part::Pinned, mapping.resident - own);
             }
             Backing::SharedAnonymous => {
                 let next = mappings.get(at + 1);
@@ -218,6 +229,7 @@ impl Asked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::composition::mappings;
     use nthbyte_host::memory::SMALLEST_PAGE as PAGE;
     use nthbyte_profile::event::Nanos;
 
@@ -318,6 +330,51 @@ mod tests {
             .map(|(_, bytes)| bytes)
             .sum();
         assert_eq!(found.get(Part::Resident), Some(sum));
+    }
+
+    /// The lines are those of real processes: <https://github.com/checkpoint-restore/criu/issues/2515> has a list of mappings, and that
+    /// what `cudaHostAlloc` returns is shared memory was measured in <https://github.com/MakazhanAlpamys/Soup/issues/655>.
+    #[test]
+    fn memory_of_cuda_is_named() {
+        let text = "\
+200000000-200200000 ---p 00000000 00:00 0
+200400000-200600000 rw-s 00000000 00:05 1001                 /dev/nvidiactl
+Rss: 1024 kB
+203400000-206000000 ---p 00000000 00:00 0
+7f0000000000-7f0001000000 r-xp 00000000 00:20 5              /usr/lib/x86_64-linux-gnu/libcuda.so.570.195.03
+Rss: 8 kB
+7f0002000000-7f0003000000 rw-p 00000000 00:20 6              /venv/lib/python3.12/site-packages/nvidia/cudnn/lib/libcudnn_ops.so.9
+Rss: 16 kB
+Anonymous: 12 kB
+7f0004000000-7f0005000000 r--p 00000000 00:20 7              /venv/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so
+Rss: 32 kB
+7f0006000000-7f0007000000 r--p 00000000 00:20 8              /venv/lib/python3.12/site-packages/torch/lib/libtorch_cpu.so
+Rss: 64 kB
+7f0008000000-7f0108000000 rw-s 00000000 00:01 9              /dev/zero (deleted)
+Rss: 4096 kB
+7f0200000000-7f0201000000 rw-s 00000000 00:1a 10             /dev/shm/torch_77_1 (deleted)
+Rss: 128 kB
+";
+        let known = KnownAddresses {
+            arenas: Vec::new(),
+            own: Vec::new(),
+            earlier: &[],
+        };
+        let of = |text: &str| parts(&mappings::parse(text.as_bytes(), || true).unwrap(), &known);
+        let found = of(text);
+        for (part, kibibytes) in [
+            (Part::CudaFiles, 8 + 16 + 32),
+            (Part::Pinned, 1024 + 4096),
+            (Part::FileText, 64),
+            (Part::Shared, 128),
+        ] {
+            assert_eq!(found.get(part), Some(kibibytes << 10), "{part:?}");
+        }
+        assert_eq!(found.get(Part::Anonymous).unwrap_or(0), 0);
+        // The same libraries in a program that uses no GPU.
+        let found = of(&text.replace("/dev/nvidiactl", ""));
+        assert_eq!(found.get(Part::Anonymous), Some((1024 + 4096) << 10));
+        assert_eq!(found.get(Part::Pinned), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::io::Read;
 use std::ops::Range;
 use std::time::Duration;
 
-use memchr::{memchr, memrchr};
+use memchr::{memchr, memmem, memrchr};
 use nthbyte_host::process::MapsLine;
 
 use crate::composition::page_tables::PageTables;
@@ -38,6 +38,10 @@ pub(super) enum Backing {
     Shared,
     /// A file.
     File,
+    /// A library of CUDA.
+    CudaFile,
+    /// A device of NVIDIA's driver.
+    GpuDevice,
     /// One of nthbyte's own files.
     Agent,
 }
@@ -76,7 +80,11 @@ impl MappingSizes {
     const fn has_file(&self) -> bool {
         matches!(
             self.backing,
-            Backing::File | Backing::Shared | Backing::Agent
+            Backing::File
+                | Backing::CudaFile
+                | Backing::GpuDevice
+                | Backing::Shared
+                | Backing::Agent
         )
     }
 
@@ -84,7 +92,11 @@ impl MappingSizes {
     /// for the file's, without a look at each page: it is the largest part of many programs' files.
     const fn may_have_copies(&self) -> bool {
         let is_code = self.is_executable && !self.is_writable;
-        matches!(self.backing, Backing::File | Backing::Shared) && !is_code && self.resident > 0
+        let may_have = matches!(
+            self.backing,
+            Backing::File | Backing::Shared | Backing::GpuDevice
+        );
+        may_have && !is_code && self.resident > 0
     }
 }
 
@@ -132,6 +144,10 @@ fn read_page_tables(goes_on: impl Fn() -> bool) -> Option<Vec<MappingSizes>> {
         let mut reader = tables.reader(end, true);
         for mapping in run.iter_mut().filter(|of| of.may_have_copies()) {
             let pages = reader.pages(&mapping.range())?;
+            if mapping.backing == Backing::GpuDevice {
+                // Registers and memory of the device are in the page tables, but are no memory of the host.
+                mapping.resident = pages.of_files;
+            }
             mapping.anonymous = mapping.resident.saturating_sub(pages.of_files);
             if !goes_on() {
                 return None;
@@ -156,7 +172,7 @@ pub(super) fn read_addresses() -> Option<Vec<MappingSizes>> {
     parse(File::open("/proc/self/maps").ok()?, || true)
 }
 
-fn parse(mut input: impl Read, goes_on: impl Fn() -> bool) -> Option<Vec<MappingSizes>> {
+pub(super) fn parse(mut input: impl Read, goes_on: impl Fn() -> bool) -> Option<Vec<MappingSizes>> {
     let mut mappings = Vec::new();
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(READ + LINE).ok()?;
@@ -248,14 +264,41 @@ fn backing(path: &[u8], is_shared: bool) -> Backing {
         Backing::Agent
     } else if is_shared && (path.is_empty() || begins(b"/dev/zero") || begins(b"[anon_shmem")) {
         Backing::SharedAnonymous
+    } else if begins(b"/dev/nvidia") {
+        Backing::GpuDevice
     } else if is_shared && (begins(b"/memfd:") || begins(b"/dev/") || begins(b"/SYSV")) {
         Backing::Shared
     } else if path.is_empty() || begins(b"[anon") {
         Backing::Anonymous
+    } else if is_of_cuda(file) {
+        Backing::CudaFile
     } else {
         // Also the kernel's own: [vdso], [vvar].
         Backing::File
     }
+}
+
+/// Whether a library is one of CUDA, by its name: of its driver, of its runtime, of those that come with it, and of PyTorch's part for it.
+fn is_of_cuda(file: &[u8]) -> bool {
+    const NAMES: [&[u8]; 14] = [
+        b"cublas",
+        b"cuda",
+        b"cudnn",
+        b"cufft",
+        b"cufile",
+        b"cupti",
+        b"curand",
+        b"cusolver",
+        b"cusparse",
+        b"nccl",
+        b"nvJitLink",
+        b"nvidia-",
+        b"nvrtc",
+        b"torch_cuda",
+    ];
+    let name = file.strip_prefix(b"lib").unwrap_or_default();
+    let name = name.strip_prefix(b"c10_").unwrap_or(name);
+    NAMES.iter().any(|begin| name.starts_with(begin)) && memmem::find(file, b".so").is_some()
 }
 
 fn kibibytes(field: &[u8]) -> Option<u64> {

@@ -1,23 +1,18 @@
-//! Sends a request by HTTP, or a call by gRPC, with or without TLS.
+//! Sends a request by HTTP, or a call by gRPC, with or without TLS, directly or by a proxy.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use http::header::HeaderMap;
 use http::{Method, Request, Uri, Version};
-use http_body_util::{BodyExt, Collected, Full, Limited};
+use http_body_util::{BodyExt, Collected, Empty, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::{http1, http2};
-use hyper::rt::{Read, Write};
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::tls::{Stream, Tls};
 
 /// A receiver that takes longer is tried again.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -46,55 +41,29 @@ pub struct Answer {
     pub has_details: bool,
 }
 
-/// Connects, with the roots that certificates are checked against.
+/// Connects, by the proxies that the environment names.
 pub struct Client {
-    /// Nothing if no receiver is sent to by TLS.
-    tls: Option<ClientConfig>,
+    proxies: Matcher,
+    /// Nothing if nothing is sent by TLS.
+    tls: Option<Tls>,
 }
 
 impl Client {
-    /// Reads the roots, if they are `needed`: the file's, or else the system's.
+    /// `tls` makes what is needed for TLS, if it is.
     ///
     /// # Errors
-    /// If there are none.
-    pub fn new(needed: bool, roots: Option<&Path>) -> Result<Self> {
-        if !needed && roots.is_none() {
-            return Ok(Self { tls: None });
-        }
-        let mut store = RootCertStore::empty();
-        if let Some(file) = roots {
-            let all = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
-            let all: Vec<_> = all.map_err(|error| {
-                anyhow!(
-                    "cannot read the certificates of {}: {error}",
-                    file.display()
-                )
-            })?;
-            for one in all {
-                store
-                    .add(one)
-                    .with_context(|| format!("a certificate of {} is no root", file.display()))?;
-            }
-            if store.is_empty() {
-                bail!("{} has no certificate", file.display());
-            }
-        } else {
-            // One that cannot be read does not hinder the others.
-            let found = rustls_native_certs::load_native_certs();
-            store.add_parsable_certificates(found.certs);
-            if store.is_empty() {
-                let why = found.errors.first().map(|error| format!(": {error}"));
-                bail!(
-                    "this machine has no root certificates{}; give --ca-file, or set SSL_CERT_FILE",
-                    why.unwrap_or_default()
-                );
-            }
-        }
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(store)
-            .with_no_client_auth();
-        Ok(Self { tls: Some(config) })
+    /// Those of `tls`.
+    pub fn new<'a>(
+        receivers: impl IntoIterator<Item = &'a Uri>,
+        tls: impl FnOnce() -> Result<Tls>,
+    ) -> Result<Self> {
+        let proxies = Matcher::from_env();
+        let mut receivers = receivers.into_iter();
+        let is_needed = receivers.any(|url| {
+            is_secret(url) || proxies.intercept(url).is_some_and(|of| is_secret(of.uri()))
+        });
+        let tls = is_needed.then(tls).transpose()?;
+        Ok(Self { proxies, tls })
     }
 
     /// Sends a request of HTTP 1.1.
@@ -103,10 +72,11 @@ impl Client {
     /// If there is no answer.
     pub async fn send(&self, message: Message<'_>) -> Result<Answer> {
         in_time(async {
-            match self.connect(message.url, b"http/1.1").await? {
-                Stream::Plain(stream) => over_http1(stream, message).await,
-                Stream::Secret(stream) => over_http1(stream, message).await,
-            }
+            let proxy = self.proxies.intercept(message.url);
+            let stream = self.connect(message.url, proxy.as_ref(), HTTP1).await?;
+            // What is no secret, a proxy reads, and sends on.
+            let reading = proxy.filter(|_| !is_secret(message.url));
+            over_http1(stream, message, reading).await
         })
         .await
     }
@@ -123,32 +93,96 @@ impl Client {
         framed.append(&mut message.body);
         message.body = framed;
         in_time(async {
-            match self.connect(message.url, b"h2").await? {
-                Stream::Plain(stream) => over_http2(stream, message).await,
-                Stream::Secret(stream) => over_http2(stream, message).await,
-            }
+            let proxy = self.proxies.intercept(message.url);
+            let stream = self.connect(message.url, proxy.as_ref(), b"h2").await?;
+            over_http2(stream, message).await
         })
         .await
     }
 
-    async fn connect(&self, url: &Uri, protocol: &[u8]) -> Result<Stream> {
-        let (name, port) = place(url)?;
-        let stream = TcpStream::connect((name, port)).await?;
-        let Some(config) = self.tls.as_ref().filter(|_| is_secret(url)) else {
-            return Ok(Stream::Plain(TokioIo::new(stream)));
+    async fn connect(
+        &self,
+        url: &Uri,
+        proxy: Option<&Intercept>,
+        protocol: &[u8],
+    ) -> Result<Stream> {
+        let mut stream = match proxy {
+            Some(proxy) => {
+                let connected = self.connect_proxy(proxy).await;
+                let stream = connected.with_context(|| format!("the proxy {}", proxy.uri()))?;
+                match is_secret(url) || protocol != HTTP1 {
+                    true => tunnel(stream, url, proxy).await?,
+                    false => stream,
+                }
+            }
+            None => tcp(url).await?,
         };
-        let mut config = config.clone();
-        config.alpn_protocols = vec![protocol.to_vec()];
-        let name = ServerName::try_from(name.to_owned())?;
-        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream);
-        let stream = stream.await.context("no TLS")?;
-        Ok(Stream::Secret(Box::new(TokioIo::new(stream))))
+        if is_secret(url) {
+            stream = self.secret(stream, url, protocol, true).await?;
+        }
+        Ok(stream)
+    }
+
+    async fn connect_proxy(&self, proxy: &Intercept) -> Result<Stream> {
+        let stream = match proxy.uri().scheme_str() {
+            Some("http" | "https") => tcp(proxy.uri()).await?,
+            _ => bail!("only proxies of http and https are spoken to"),
+        };
+        if !is_secret(proxy.uri()) {
+            return Ok(stream);
+        }
+        self.secret(stream, proxy.uri(), HTTP1, false).await
+    }
+
+    async fn secret(
+        &self,
+        stream: Stream,
+        url: &Uri,
+        protocol: &[u8],
+        is_receiver: bool,
+    ) -> Result<Stream> {
+        let tls = self.tls.as_ref().context("no roots were read")?;
+        tls.over(stream, place(url)?.0, protocol, is_receiver).await
     }
 }
 
-enum Stream {
-    Plain(TokioIo<TcpStream>),
-    Secret(Box<TokioIo<tokio_rustls::client::TlsStream<TcpStream>>>),
+/// The name that TLS has for HTTP 1.1.
+const HTTP1: &[u8] = b"http/1.1";
+
+async fn tcp(url: &Uri) -> Result<Stream> {
+    Ok(TokioIo::new(Box::new(
+        TcpStream::connect(place(url)?).await?,
+    )))
+}
+
+/// Asks a proxy to pass on whatever comes.
+async fn tunnel(stream: Stream, url: &Uri, proxy: &Intercept) -> Result<Stream> {
+    let (mut sender, connection) = http1::handshake(stream).await?;
+    tokio::spawn(connection.with_upgrades());
+    let (_, port) = place(url)?;
+    let place = format!("{}:{port}", url.host().unwrap_or_default());
+    let request = with_name(Request::connect(&place).header("host", &place), proxy);
+    let answer = sender
+        .send_request(request.body(Empty::<Bytes>::new())?)
+        .await?;
+    if !answer.status().is_success() {
+        bail!(
+            "the proxy {} answers {}",
+            proxy.uri(),
+            answer.status().as_u16()
+        );
+    }
+    Ok(TokioIo::new(Box::new(TokioIo::new(
+        hyper::upgrade::on(answer).await?,
+    ))))
+}
+
+/// With the name and the password that the proxy's address has.
+fn with_name(request: http::request::Builder, proxy: &Intercept) -> http::request::Builder {
+    match proxy.basic_auth() {
+        Some(name) => request.header("proxy-authorization", name.clone()),
+        None => request,
+    }
 }
 
 /// Whether it is sent to by TLS.
@@ -170,17 +204,22 @@ async fn in_time(answer: impl Future<Output = Result<Answer>>) -> Result<Answer>
         .context("no answer in time")?
 }
 
-async fn over_http1<S>(stream: S, message: Message<'_>) -> Result<Answer>
-where
-    S: Read + Write + Unpin + Send + 'static,
-{
+/// `proxy`: one that reads the request itself.
+async fn over_http1(
+    stream: Stream,
+    message: Message<'_>,
+    proxy: Option<Intercept>,
+) -> Result<Answer> {
     let (mut sender, connection) = http1::handshake(stream).await?;
     let served = tokio::spawn(connection);
     let authority = message.url.authority().map_or("", |all| all.as_str());
     let path = message.url.path_and_query();
-    let request = Request::builder()
-        .uri(path.map_or("/", |path| path.as_str()))
-        .header("host", authority);
+    let path = path.map_or("/", |path| path.as_str());
+    let mut request = Request::builder().header("host", authority);
+    request = match proxy {
+        Some(proxy) => with_name(request.uri(message.url), &proxy),
+        None => request.uri(path),
+    };
     let answer = sender.send_request(message.into_request(request)?).await?;
     let status = answer.status().as_u16();
     let text = read(answer.into_body()).await;
@@ -195,10 +234,7 @@ where
     })
 }
 
-async fn over_http2<S>(stream: S, message: Message<'_>) -> Result<Answer>
-where
-    S: Read + Write + Unpin + Send + 'static,
-{
+async fn over_http2(stream: Stream, message: Message<'_>) -> Result<Answer> {
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
     let served = tokio::spawn(connection);
     let request = Request::builder()

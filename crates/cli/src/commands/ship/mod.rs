@@ -15,6 +15,8 @@
 mod http;
 mod queue;
 mod receiver;
+mod s3;
+mod tls;
 mod windows;
 
 use std::collections::HashMap;
@@ -33,6 +35,8 @@ use crate::question::selecting::time;
 use http::Client;
 use queue::Queue;
 use receiver::Receiver;
+use s3::Keys;
+use tls::{Identity, Tls};
 use windows::{Shipment, State};
 
 /// What `ship` takes.
@@ -40,7 +44,7 @@ use windows::{Shipment, State};
 pub struct Arguments {
     /// The folder of the profiles; those that come later are sent, too.
     folder: PathBuf,
-    /// Where to send: otlp=http://HOST:4318, otlp-grpc=http://HOST:4317, pyroscope=http://HOST:4040; or folder=DIR, or put=https://HOST/BUCKET, for pprof files. May be given several times.
+    /// Where to send: otlp=http://HOST:4318, otlp-grpc=http://HOST:4317, pyroscope=http://HOST:4040; or folder=DIR, put=https://HOST/BUCKET or s3=https://HOST/BUCKET, for pprof files. May be given several times.
     #[arg(long, required = true, value_name = "KIND=URL", value_parser = Receiver::parse)]
     to: Vec<Receiver>,
     /// The length of a window.
@@ -67,6 +71,12 @@ pub struct Arguments {
     /// A file with the root certificates for https (default: the system's, or SSL_CERT_FILE's and SSL_CERT_DIR's).
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
+    /// A file with our own certificate for https, for receivers that ask for one. It is read at each connection.
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    client_cert: Option<PathBuf>,
+    /// The file with its key.
+    #[arg(long, value_name = "FILE", requires = "client_cert")]
+    client_key: Option<PathBuf>,
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -115,8 +125,14 @@ impl Arguments {
         let place = place.unwrap_or_else(|| self.folder.join(".nthbyte-ship"));
         let queue = Queue::open(&place, self.queue_size)
             .with_context(|| format!("cannot use the queue {}", place.display()))?;
-        let is_secret = self.to.iter().any(Receiver::is_secret);
-        let client = Client::new(is_secret, self.ca_file.as_deref())?;
+        if self.to.iter().any(Receiver::is_signed) {
+            Keys::find()?;
+        }
+        let client = Client::new(self.to.iter().filter_map(Receiver::url), || {
+            let files = self.client_cert.clone().zip(self.client_key.clone());
+            let identity = files.map(|(certificate, key)| Identity { certificate, key });
+            Tls::new(self.ca_file.as_deref(), identity)
+        })?;
         let mut state = queue.state();
         let mut pauses: HashMap<usize, Pause> = HashMap::new();
         let mut terminated = signal(SignalKind::terminate())?;

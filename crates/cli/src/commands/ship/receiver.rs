@@ -1,13 +1,17 @@
 //! Where windows go, and in which form.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use http::{Method, Uri};
 use nthbyte_formats::{otlp, pprof};
 use serde_json::json;
 
-use super::http::{Client, Message, is_secret};
+use super::http::{Client, Message};
+use super::s3::Keys;
 use super::windows::Shipment;
 
 /// A receiver.
@@ -30,14 +34,18 @@ enum Kind {
     Folder(PathBuf),
     /// A folder, bucket or container of pprof files, each of which is sent by PUT.
     Put(Uri),
+    /// The same, with each request signed by a key.
+    S3(Uri),
 }
 
 impl Kind {
     fn url(&self) -> Option<&Uri> {
         match self {
-            Self::Otlp(url) | Self::OtlpGrpc(url) | Self::Pyroscope(url) | Self::Put(url) => {
-                Some(url)
-            }
+            Self::Otlp(url)
+            | Self::OtlpGrpc(url)
+            | Self::Pyroscope(url)
+            | Self::Put(url)
+            | Self::S3(url) => Some(url),
             Self::Folder(_) => None,
         }
     }
@@ -65,10 +73,19 @@ impl Receiver {
             "otlp-grpc" => Kind::OtlpGrpc(address(rest, GRPC_PATH)?),
             "pyroscope" => Kind::Pyroscope(address(rest, PYROSCOPE_PATH)?),
             "put" => Kind::Put(address(rest, "/")?),
+            "s3" => {
+                let url = address(rest, "/")?;
+                if url.query().is_some() {
+                    return Err(
+                        "s3 signs each request: nothing stands behind a question mark".to_owned(),
+                    );
+                }
+                Kind::S3(url)
+            }
             "folder" if !rest.is_empty() => Kind::Folder(rest.into()),
             _ => {
                 return Err(
-                    "write otlp=http://HOST:4318, otlp-grpc=http://HOST:4317, pyroscope=http://HOST:4040, put=https://HOST/BUCKET or folder=DIR"
+                    "write otlp=http://HOST:4318, otlp-grpc=http://HOST:4317, pyroscope=http://HOST:4040, put=https://HOST/BUCKET, s3=https://HOST/BUCKET or folder=DIR"
                         .to_owned(),
                 );
             }
@@ -84,9 +101,14 @@ impl Receiver {
         &self.text
     }
 
-    /// Whether it is sent to by TLS.
-    pub fn is_secret(&self) -> bool {
-        self.kind.url().is_some_and(is_secret)
+    /// Its address, if it has one.
+    pub fn url(&self) -> Option<&Uri> {
+        self.kind.url()
+    }
+
+    /// Whether its requests are signed.
+    pub fn is_signed(&self) -> bool {
+        matches!(self.kind, Kind::S3(_))
     }
 
     /// A window as it is sent.
@@ -100,7 +122,7 @@ impl Receiver {
                 let resource = [("service.name".to_owned(), of.service())];
                 otlp::encode(of.profile, of.window, of.id, &resource)
             }
-            Kind::Folder(_) | Kind::Put(_) => {
+            Kind::Folder(_) | Kind::Put(_) | Kind::S3(_) => {
                 pprof::write_window(of.profile, of.window, &mut gzipped)?;
                 gzipped
             }
@@ -115,7 +137,8 @@ impl Receiver {
                 labels.extend(host.map(|host| label("host", host)));
                 let tags = of.profile.meta.tags().filter(|(key, _)| *key != "host");
                 labels.extend(tags.map(|(key, value)| label(&plain(key), value)));
-                let sample = json!({"ID": of.uuid(), "rawProfile": base64(&gzipped)});
+                let sample =
+                    json!({"ID": of.uuid(), "rawProfile": BASE64_STANDARD.encode(&gzipped)});
                 let series = json!({"labels": labels, "samples": [sample]});
                 serde_json::to_vec(&json!({"series": [series]}))?
             }
@@ -142,13 +165,18 @@ impl Receiver {
             Kind::Otlp(url) => (url, "application/x-protobuf"),
             Kind::OtlpGrpc(url) => (url, "application/grpc"),
             Kind::Pyroscope(url) => (url, "application/json"),
-            Kind::Put(url) => (&beneath(url, queued)?, "application/octet-stream"),
+            Kind::Put(url) | Kind::S3(url) => (&beneath(url, queued)?, "application/octet-stream"),
         };
         headers.push(("content-type".to_owned(), kind.to_owned()));
         let method = match &self.kind {
-            Kind::Put(_) => Method::PUT,
+            Kind::Put(_) | Kind::S3(_) => Method::PUT,
             _ => Method::POST,
         };
+        if self.is_signed() {
+            // That of the token file is another receiver's.
+            headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
+            Keys::find()?.sign(&method, url, &mut headers, &body, SystemTime::now())?;
+        }
         let message = Message {
             method,
             url,
@@ -170,6 +198,8 @@ impl Receiver {
         let said = beginning(&answer.text);
         match answer.status {
             200..=299 => Ok(None),
+            // Keys whose time is over, or a wrong region.
+            400 if self.is_signed() => bail!("it answers 400 {said}"),
             // It is this request that is wrong, and no later one will be right.
             400 | 413 | 415 | 422 => Ok(Some(format!("{} {said}", answer.status))),
             status => bail!("it answers {status} {said}"),
@@ -238,40 +268,9 @@ fn plain(key: &str) -> String {
     }
 }
 
-fn base64(bytes: &[u8]) -> String {
-    const SIGNS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let bits = three
-            .iter()
-            .fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte));
-        let bits = bits << (8 * (3 - three.len()));
-        for at in 0..4 {
-            match at <= three.len() {
-                true => text.push(SIGNS[(bits >> (18 - 6 * at)) as usize & 63] as char),
-                false => text.push('='),
-            }
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_are_written_in_base64() {
-        for (bytes, text) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("fooba", "Zm9vYmE="),
-        ] {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
-    }
 
     #[test]
     fn an_address_gets_the_path_of_its_protocol() {
@@ -297,6 +296,7 @@ mod tests {
             "otlp=c:4318",
             "otlp=ftp://c",
             "put=/srv/bucket",
+            "s3=https://s3.test/bucket?x-id=PutObject",
             "other=http://c",
             "folder=",
         ] {
