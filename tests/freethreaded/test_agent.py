@@ -108,6 +108,7 @@ def test_functions_have_what_they_allocated(
     all_are_near(rows(tmp_path / "out.nthb"), told["truth"])
     found = summary(tmp_path / "out.nthb")
     assert is_near(found["all"]["bytes"], found["bytes_allocated"])
+    assert any("has mapped for objects" in note for note in found["notes"]), found["notes"]
     assert found["lost"] <= found["samples"] / 1000 + 1
 
 
@@ -249,6 +250,9 @@ def test_children_of_forks_have_profiles_of_their_own(threaded: Interpreter, tmp
         assert "some_text" not in of_child, "of a thread that the child does not have"
 
 
+# Waits until what was recorded is in the file.
+WRITTEN = "from nthbyte._agent import load; assert load().flush(); "
+
 ENDS = {
     "end": ("", 0),
     "sys.exit": ("sys.exit(3)", 3),
@@ -259,7 +263,7 @@ ENDS = {
         0,
     ),
     "SIGTERM": ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
-    "SIGKILL": ("time.sleep(2); os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+    "SIGKILL": (WRITTEN + "os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
 }
 
 

@@ -48,6 +48,8 @@ extern "C" fn finalized() {
 }
 
 const FINALIZED: &str = "this process has finalized CPython, and nthbyte works until then only: start it before the first Py_Finalize";
+/// What is mapped for objects is not told from the rest of mimalloc's memory.
+const OF_MIMALLOC: &str = "without the GIL, the memory that CPython's allocator has mapped for objects is shown as from before the session, or as mappings";
 const BUSY: &str = "nthbyte is busy; start it outside of its own callbacks";
 
 /// The patches in this process, and the state of the session.
@@ -415,6 +417,9 @@ impl Agent {
         notes.extend(labels::note().map(str::to_owned));
         if !self.tracker.can_tell_types() {
             notes.push(format!("types are not known: {READS_ARE_FORBIDDEN}"));
+        }
+        if FREE_THREADED {
+            notes.push(OF_MIMALLOC.to_owned());
         }
         let mut config = config.clone();
         if let Some(hz) = config.cpu_hz {
