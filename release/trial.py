@@ -137,6 +137,7 @@ def _wheel(dist: Path, processor: str) -> Path:
 def _install(python: list[str], options: list[str], wheel: Path) -> None:
     words = [*python, "-m", "pip", "install", "--quiet", "--no-index", *options, str(wheel)]
     environment = {**os.environ, "PYTHONPATH": "", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    environment["PIP_ROOT_USER_ACTION"] = "ignore"
     # The programs that enter a tree are found; compilers are not there.
     environment["PATH"] = "/nothing" if Path(words[0]).is_absolute() else os.environ["PATH"]
     installed = subprocess.run(words, capture_output=True, text=True, env=environment)
