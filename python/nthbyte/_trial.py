@@ -101,6 +101,8 @@ class Trial:
         if limits:
             return Row.of_error(what, "; ".join(dict.fromkeys(limits)), PARTLY)
         how = "in the collector" if sys.implementation.name == "pypy" else "in nthbyte's own heap"
+        if "t" in getattr(sys, "abiflags", ""):
+            how = "in CPython's own allocator"
         return Row(what, YES, f"objects are sampled {how}")
 
     def _native_memory(self) -> Row:

@@ -89,6 +89,8 @@ def _rows(pid: int | None) -> list[Row]:
 
 def _holders() -> Row:
     what = "holders"
+    if "t" in getattr(sys, "abiflags", ""):
+        return Row(what, NO, "who refers to an object is not recorded in a build without the GIL")
     option = next((option for option in OPTIONS if option.name == what), None)
     if option is not None and option.is_here():
         return Row(what, YES, f"who refers to an object is recorded, with {option.flag}")

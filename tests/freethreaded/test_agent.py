@@ -349,3 +349,12 @@ def test_labels_do_nothing_and_the_profile_says_so(threaded: Interpreter, tmp_pa
     found = summary(tmp_path / "out.nthb")
     assert any("labels are off" in note for note in found["notes"]), found["notes"]
     all_are_near({row["name"]: row for row in found["rows"]}, told["truth"])
+
+
+def test_check_says_what_works(threaded: Interpreter, tmp_path: Path) -> None:
+    done = threaded.nthbyte("check", "--json", folder=tmp_path).ok()
+    found = {row["what"]: row for row in json.loads(done.out)["rows"]}
+    works = {what: found[what]["state"] for what in ("interpreter", "heap", "native memory")}
+    assert works == dict.fromkeys(works, "yes"), found
+    assert "CPython's own allocator" in found["heap"]["text"]
+    assert [found[what]["state"] for what in ("time samples", "holders")] == ["no", "no"]
