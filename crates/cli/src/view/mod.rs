@@ -42,7 +42,7 @@ pub struct Arguments {
     #[arg(long)]
     sources: bool,
     /// A copy of the Firefox Profiler: a site's address, without a path, or the folder of a built copy, which is served from this
-    /// machine (default: https://profiler.firefox.com).
+    /// machine (default: the one at profiler.firefox.com).
     #[arg(long, value_name = "SITE|FOLDER", value_parser = PageSource::parse)]
     profiler: Option<PageSource>,
     #[command(flatten)]
