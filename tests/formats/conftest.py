@@ -73,7 +73,9 @@ def loaded(node: str, recorded: Path) -> Iterator[Engine]:
     """The engine with the export of the recorded profile."""
     folder = recorded.parent
     out = folder / "run.json.gz"
-    harness.report("export", recorded, "--to", "firefox", "--sources", "-o", out, folder=folder).ok()
+    # A worker may set this up again for the same profile.
+    options = ["--to", "firefox", "--sources", "--force", "-o", out]
+    harness.report("export", recorded, *options, folder=folder).ok()
     engine = Engine(node, node_modules("@firefox-devtools/profiler-cli/dist/profiler-cli.js"), folder)
     engine.load(out)
     yield engine
