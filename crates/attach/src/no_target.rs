@@ -1,5 +1,6 @@
 //! A process to attach to, on a processor where there is none.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use crate::awaited::Awaited;
@@ -16,9 +17,9 @@ pub enum Way {
     Remote,
 }
 
-/// A process that a script can be brought into: none.
+/// A process that a script can be brought into: none. Its users are compiled as on other processors.
 #[derive(Debug)]
-pub enum Target {}
+pub struct Target(Infallible);
 
 impl Target {
     /// Refuses.
@@ -41,7 +42,7 @@ impl Target {
     /// The interpreter.
     #[must_use]
     pub fn interpreter(&self) -> &str {
-        match *self {}
+        match self.0 {}
     }
 
     /// Runs a script.
@@ -49,6 +50,6 @@ impl Target {
     /// # Errors
     /// None.
     pub fn run(&self, _: &str, _: Duration, _: &Awaited) -> Result<String, Refusal> {
-        match *self {}
+        match self.0 {}
     }
 }

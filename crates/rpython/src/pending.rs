@@ -40,7 +40,7 @@ pub struct PendingSample {
     pub period: u64,
     /// The collector's number of the type; 0 until it is known.
     pub type_number: u32,
-    /// The class of an instance, with the numbers of [`Types::class`](crate::types::Types::class).
+    /// The class of an instance, with the number that the agent gives it.
     pub class: Option<u32>,
     freed: bool,
 }

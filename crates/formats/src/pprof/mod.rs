@@ -40,7 +40,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write, progress: Progress<'_>) -> 
 /// elsewhere.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_window(profile: &Profile, window: Window, out: &mut dyn Write) -> io::Result<()> {
     write_part(profile, Some(window), out, &mut |_, _| ())
 }
