@@ -7,9 +7,9 @@
 //!
 //! - [`Graph`]: nodes by address, and the references between them, in some 25 bytes for each node and 8 for each reference.
 //! - [`Subgraph`]: the part that leads to samples, and its breadth-first tree: shortest paths from the roots.
-//! - [`dominators`]: of each node the nearest one without which it is unreachable. "Finding Dominators in Practice" (Georgiadis,
+//! - [`dominators()`]: of each node the nearest one without which it is unreachable. "Finding Dominators in Practice" (Georgiadis,
 //!   Tarjan, Werneck 2006) describes the algorithm, semi-NCA.
-//! - [`others`]: who else refers to a node, by a path that avoids the first one.
+//! - [`others()`]: who else refers to a node, by a path that avoids the first one.
 //! - [`Ways`]: the nodes on all these paths, which a person is shown.
 //! - [`Draw`]: which blocks are samples.
 //!

@@ -14,7 +14,7 @@ use crate::processes::extension;
 /// 0600), because a profile contains private details of a program.
 ///
 /// # Errors
-/// See [`claim::ClaimError`](crate::claim::Error).
+/// See [`ClaimError`](crate::claim::ClaimError).
 pub fn create(path: &Path) -> io::Result<File> {
     Ok(Claim::new(path, Replaced::Any, &[])?.into_file()?)
 }

@@ -1,6 +1,6 @@
 //! When a snapshot is due while the program runs: at a fixed interval, and at a new peak of memory.
 //!
-//! The writer thread decides ([`consider`]), and the host takes the snapshot when it can, in a thread of the program
+//! The writer thread decides ([`Schedule::consider`]), and the host takes the snapshot when it can, in a thread of the program
 //! ([`take_due`]).
 //!
 //! A program that grows is at a new peak all the time. So a peak is due where RSS is a tenth more than at the last snapshot, and
