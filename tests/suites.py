@@ -46,7 +46,7 @@ SUITES = (
     Suite("build", "test-build"),
     Suite("rustfmt", "check-rustfmt"),
     Suite("clippy", "check-clippy"),
-    Suite("rustdoc", "check-rustdoc", only_in_all=True),
+    Suite("rustdoc", "check-rustdoc"),
     Suite("cargo test", "test-rust", cores=1),
     Suite("nursery", "test-nursery", cores=1, only_in_all=True),
     Suite("ruff", "check-ruff"),
