@@ -118,6 +118,8 @@ def test_run_ready_records_nothing_until_it_is_asked(cpython: harness.Interprete
 def test_a_container_is_asked_from_outside(cpython: harness.Interpreter, tmp_path: Path) -> None:
     if cpython.tree is not None:
         pytest.skip("nthbyte is not in there")
+    if harness.REPOSITORY.is_relative_to("/tmp"):
+        pytest.skip("the container has a /tmp of its own, without nthbyte")
     code = f"print('here', flush=True)\n{READY}\nprint(os.listdir('/tmp'))"
     one = in_container(cpython, code, tmp_path, [tmp_path], "noexec")
     assert one.line() == "1 1"

@@ -30,6 +30,7 @@ pub mod otlp;
 pub mod pprof;
 mod rounding;
 pub mod speedscope;
+mod strings;
 mod timeline;
 pub mod torch;
 pub mod vmprof;

@@ -80,8 +80,12 @@ impl Profile {
         self.label_by(THREAD, &names);
     }
 
-    /// Gives all samples the label [`HOST`], with the name of the machine, or of the container, that their process ran on, if that is known.
+    /// Gives all samples the label [`HOST`], with the name of the machine, or of the container, that their process ran on, if that is known. Where
+    /// samples have such a label already, it stays.
     pub fn label_by_host(&mut self) {
+        if self.label_keys().contains(&HOST) {
+            return;
+        }
         let host = |thread: u32| {
             let process = self.process_of(ThreadId(thread));
             self.processes.get(process.index())?.meta.host.clone()

@@ -98,9 +98,8 @@ impl Arguments {
 
 /// Shows a profile until the user leaves it.
 fn view(path: &Path, writer: Option<u32>, asked: WatchOptions) -> Result<()> {
-    let is_of_host = |key: &str| key == HOST;
-    let by_host = matches!(asked.rows, RowsOf::Label(key) if is_of_host(key.as_str()))
-        || asked.labels.iter().any(|label| is_of_host(&label.key));
+    let by_host = matches!(asked.rows, RowsOf::Label(key) if key.as_str() == HOST)
+        || asked.labels.iter().any(|label| label.key == HOST);
     let source = Source::follow(path, writer, by_host)?;
     let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
     let result = show(&mut terminal, &source, asked);

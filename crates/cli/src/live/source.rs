@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nthbyte_profile::follow::Follower;
-use nthbyte_profile::{HOST, Profile, Reader};
+use nthbyte_profile::{Profile, Reader};
 use nthbyte_report::watch;
 
 /// The shortest time between two readings; and a reading takes at most a tenth of the time.
@@ -50,7 +50,7 @@ impl Source {
                 let began = Instant::now();
                 // A file that has just been made may be unreadable for a moment.
                 if let Ok(Some(mut profile)) = follower.look() {
-                    if by_host && !profile.label_keys().contains(&HOST) {
+                    if by_host {
                         profile.label_by_host();
                     }
                     if sender.send(Ok(Arc::new(profile))).is_err() {

@@ -468,11 +468,8 @@ impl Program {
             pending.block = contents;
             self.settle(profile, recording, contents);
         } else if FREE_THREADED && let Some(at) = profile.others.position(token) {
-            let (_, mut other) = profile.others.pending.swap_remove(at);
-            other.block = contents;
-            let own = profile.pending.replace(other);
-            self.settle(profile, recording, contents);
-            profile.pending = own;
+            profile.others.pending[at].1.block = contents;
+            self.settle_other(profile, recording, at, contents);
         }
         if let Some(sample) = profile.tokens.release(token) {
             recording.freed(sample, recording.now());
@@ -529,11 +526,23 @@ impl Program {
             others.pending.iter().position(is_wanted)
         };
         while let Some(at) = find(&profile.others) {
-            let (_, other) = profile.others.pending.swap_remove(at);
-            let own = profile.pending.replace(other);
-            self.settle(profile, recording, None);
-            profile.pending = own;
+            self.settle_other(profile, recording, at, None);
         }
+    }
+
+    /// Records another thread's pending sample.
+    #[unsafe(link_section = "nthbyte_hot")]
+    fn settle_other(
+        &self,
+        profile: &mut Profile,
+        recording: &mut Recording<'_>,
+        at: usize,
+        contents: Option<usize>,
+    ) {
+        let (_, other) = profile.others.pending.swap_remove(at);
+        let own = profile.pending.replace(other);
+        self.settle(profile, recording, contents);
+        profile.pending = own;
     }
 
     /// Records the pending sample, with its type.

@@ -10,10 +10,10 @@ use nthbyte_profile::model::{Lifetime, ProcessId, TimeSample};
 use super::native::{Native, native_samples};
 use super::packages::Callers;
 use super::sources::Sources;
-use super::tables::Strings;
 use crate::leaves::Leaves;
 use crate::meter::Meter;
 use crate::objects::{Change, Objects};
+use crate::strings::Strings;
 use crate::timeline::Timeline;
 use crate::{Progress, names};
 

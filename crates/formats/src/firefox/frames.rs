@@ -32,7 +32,7 @@ impl Serialize for Shared<'_, '_> {
             map.serialize_entry("nativeSymbols", &Empty(&NATIVE_SYMBOLS))?;
             map.serialize_entry("sources", &SourceTable(export))?;
             map.serialize_entry("sourceLocationTable", &Empty(&["source", "line", "column"]))?;
-            map.serialize_entry("stringArray", export.strings.borrow().list())
+            map.serialize_entry("stringArray", &export.strings.borrow().list)
         })
     }
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::FrameKind;
 
-use super::tables::Strings;
+use crate::strings::Strings;
 
 const LARGEST_FILE: u64 = 1 << 20;
 const LARGEST_SUM: u64 = 32 << 20;

@@ -10,18 +10,17 @@
 
 mod message;
 
-use std::collections::HashMap;
 use std::io::{self, Write};
 
 use flate2::write::GzEncoder;
 use flate2::{Compression, GzBuilder};
-use foldhash::fast::RandomState;
 use nthbyte_profile::Profile;
 use nthbyte_profile::event::Nanos;
 use prost::Message as _;
 
 use crate::depth::Depths;
 use crate::meter::Meter;
+use crate::strings::Strings;
 use crate::window::{Key, Sums, Window, sum};
 use crate::{Progress, names};
 use message::{Function, Label, Line, Location, Mapping, Sample, ValueType};
@@ -96,31 +95,6 @@ const fn values_of(sums: &Sums) -> [f64; VALUES.len()] {
     [sums.allocations, sums.bytes, sums.in_use, sums.in_use_bytes]
 }
 
-/// The format's string table: index 0 is the empty string.
-struct Strings {
-    indexes: HashMap<String, i64, RandomState>,
-    list: Vec<String>,
-}
-
-impl Strings {
-    fn new() -> Self {
-        Self {
-            indexes: [(String::new(), 0)].into_iter().collect(),
-            list: vec![String::new()],
-        }
-    }
-
-    fn index(&mut self, text: &str) -> i64 {
-        if let Some(&index) = self.indexes.get(text) {
-            return index;
-        }
-        let index = self.list.len() as i64;
-        self.list.push(text.to_owned());
-        self.indexes.insert(text.to_owned(), index);
-        index
-    }
-}
-
 fn convert<W: Write>(
     profile: &Profile,
     window: Option<Window>,
@@ -132,7 +106,9 @@ fn convert<W: Write>(
         until: profile.end,
     };
     let Window { since, until } = window.unwrap_or(whole);
-    let mut strings = Strings::new();
+    let mut strings = Strings::default();
+    // The format's index 0.
+    strings.index::<i64>("");
     let mut value_type = |kind, unit| ValueType {
         r#type: strings.index(kind),
         unit: strings.index(unit),

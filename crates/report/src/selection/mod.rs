@@ -236,9 +236,7 @@ impl Selection {
         }
         let threads = self.threads(profile)?;
         let stacks = self.stacks(profile)?;
-        if self.labels.iter().any(|label| label.key == HOST)
-            && !profile.label_keys().contains(&HOST)
-        {
+        if self.labels.iter().any(|label| label.key == HOST) {
             profile.label_by_host();
         }
         let labels = self.label_sets(profile)?;
