@@ -19,11 +19,10 @@ import sys
 import time
 
 from nthbyte._agent import Error, load
-from nthbyte._remote import answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
 # The value of the environment variable NTHBYTE.
 VALUE = "ready"
@@ -57,14 +56,16 @@ def ready() -> None:
     The main thread calls it, once. Nothing is sampled, and nothing is slower, until a recording begins. Forked children
     are ready, too. A signal number that the program does not use is taken: a real-time signal near the last one.
 
-    Raises Error if this interpreter is not supported, if another thread calls it, or if no signal or socket is free.
+    Raises Error if this interpreter is not supported (PyPy says so to ``attach``), if another thread calls it, or if no
+    signal or socket is free.
     """
     global _number
     if _socket_of_process is not None:
         return
-    agent = load()
     if sys.implementation.name == "cpython":
-        agent.prepare()
+        load().prepare()
+        # For the first request: its file may be out of reach then.
+        _remote()
     try:
         _number = _free_signal()
         _listen()
@@ -162,7 +163,20 @@ def _answer_all() -> None:
             continue
         # The work may take longer than its sender waits for a process that does nothing.
         _send(own, sender, _BEGUN)
-        _send(own, sender, answer(text))
+        try:
+            answer = _remote()
+        except ImportError as error:
+            _send(own, sender, f"!nthbyte cannot be imported any more: {error}")
+        else:
+            _send(own, sender, answer(text))
+
+
+def _remote() -> Callable[[str], str]:
+    """Returns what answers requests. PyPy imports it with the first one: each of its major collections visits every
+    module, which would cost a program that makes many of them 2 %, and nothing of ours has to be in place there."""
+    from nthbyte._remote import answer
+
+    return answer
 
 
 def _send(own: Any, receiver: Any, text: str) -> None:

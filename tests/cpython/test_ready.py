@@ -64,6 +64,20 @@ def test_a_ready_process_is_recorded_without_ptrace(interpreter: harness.Interpr
     assert "program.py" in str(found["rows"][0])
 
 
+def test_a_ready_pypy_loads_the_agent_with_the_first_request(
+    pypy: harness.Interpreter, tmp_path: Path
+) -> None:
+    """Each of its major collections visits every module."""
+    code = "nthbyte.ready(); print([name for name in sys.modules if 'nthbyte' in name or 'cffi' in name])"
+    prepared = f"import sys; sys.path.append({str(harness.SITE)!r}); import nthbyte; {code}\n"
+    with running(pypy, f"{prepared}sys.path.pop(); print(input())", tmp_path) as one:
+        assert one.line() == "['nthbyte', 'nthbyte._agent', 'nthbyte._ready']"
+        # Where this package was found is no longer in the path.
+        recorded = one.nthbyte("attach", "--method", "ready", "-o", "a.nthb", "--for", "0")
+        assert "see it with: nthbyte explain a.nthb" in recorded.ok().err
+        one.end("end\n").ok()
+
+
 # Waits when the interpreter has taken its handlers of signals away.
 ENDS = f"""
 import sys; sys.path.append({str(harness.SITE)!r}); import nthbyte; nthbyte.ready(); sys.path.pop()
