@@ -92,6 +92,16 @@ def test_by_default_it_is_taken_where_the_program_has_paid_for_it(
     assert snapshots(tmp_path / "b.nthb") == []
 
 
+def test_text_that_is_a_key_belongs_to_its_dictionary(cpython: Interpreter, tmp_path: Path) -> None:
+    """CPython's own function does not visit keys where all of them are text."""
+    program = "words = {('%9d' % i) * 20: i for i in range(10_000)}"
+    cpython.nthbyte("run", "--holders", "-o", "a.nthb", "-c", program, folder=tmp_path).ok()
+    shown = json.loads(report("holders", "--json", "a.nthb", folder=tmp_path).ok().out)
+    held = {row["holder"]: row["bytes"]["estimate"] for row in shown["holders"]}
+    # Texts of 230 bytes; numbers, and the table.
+    assert 2.3e6 < held["words"] < 3.6e6, held
+
+
 # A word of each `c_void_p` is the address of its block. An `int` has it in digits.
 NATIVE = """
 import ctypes
@@ -231,6 +241,7 @@ static int traverse(PyObject *self, visitproc visit, void *arg)
     case 1: *(volatile int *)8 = 1; break;
     case 2: more[999] = 1; return traverse(self, visit, arg) + more[999];
     case 3: for (;;) if (!way) break;
+    case 4: for (;;) Py_VISIT(self);
     }
     return 0;
 }
@@ -336,6 +347,16 @@ def test_a_traverse_function_of_an_extension_that_crashes(cpython: Interpreter, 
 @pytest.mark.slow
 def test_a_traverse_function_of_an_extension_that_loops(cpython: Interpreter, tmp_path: Path) -> None:
     assert extended(cpython, tmp_path, 3) == ["it took too long"]
+
+
+ENDLESS = "it has found more than the program's memory has room for"
+
+
+def test_a_traverse_function_of_an_extension_that_visits_without_end(
+    cpython: Interpreter, tmp_path: Path
+) -> None:
+    """The copy would take all memory that there is before its time is over."""
+    assert extended(cpython, tmp_path, 4, 0) == [ENDLESS, ""]
 
 
 LOOPS = """

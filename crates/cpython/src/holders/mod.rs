@@ -80,9 +80,9 @@ pub struct Asked<'a> {
 pub unsafe fn take(gil: &Gil, asked: &Asked<'_>) -> Result<(), String> {
     // SAFETY: by the caller.
     let taken = unsafe { try_to_take(gil, asked) };
-    // A peak is tried again and again.
-    let is_said = asked.reason != Reason::Peak || due::is_worth_a_remark(asked.time);
-    if let (Err(why), true) = (&taken, is_said) {
+    if let Err(why) = &taken
+        && due::is_worth_a_remark(asked.time, asked.reason)
+    {
         snapshots::not_taken(asked.time, asked.reason, why);
     }
     taken
@@ -161,9 +161,10 @@ unsafe fn look(
     // SAFETY: by the caller.
     unsafe {
         let blocks = Blocks::draw(asked.heap, in_use, seed, asked.samples, native);
-        let mut walk = Walk::new(functions, &asked.layout, blocks, count as usize);
-        if walk.run(&mut limit).is_none() {
-            return not("the objects are too many for its processor time");
+        let resident = snapshots::resident();
+        let mut walk = Walk::new(functions, &asked.layout, blocks, count as usize, resident);
+        if let Err(why) = walk.run(&mut limit) {
+            return not(why);
         }
         walk.blocks.share_owners();
         let samples: Vec<u32> = walk

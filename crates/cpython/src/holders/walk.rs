@@ -39,6 +39,11 @@ const MOST_DEQUE_BLOCKS: usize = 1 << 20;
 const DEQUE_BLOCK_NEXT: usize = 8 * 65;
 /// Objects between two questions to the limit.
 const BETWEEN_QUESTIONS: u32 = 1 << 14;
+/// The least that an object which may refer to others, and a reference, take of the program's memory.
+const SMALLEST_OBJECT: u64 = 32;
+const REFERENCE: u64 = 8;
+/// So many of both are looked at in any program: those of libraries are not resident before they are.
+const ALWAYS: u64 = 1 << 20;
 
 pub struct Walk<'a> {
     pub graph: Graph,
@@ -48,19 +53,26 @@ pub struct Walk<'a> {
     pub layout: &'a Layout,
     /// The dictionary of each module, and the module's name: a `str`.
     pub module_names: Vec<(usize, usize)>,
+    /// Keys of the dictionary that is visited.
+    keys: Vec<usize>,
     /// The node whose references are visited.
     current: u32,
+    /// References that may still be visited, and nodes: a function of an extension that loops, or a list that was overwritten,
+    /// has more of them than the program has memory for.
+    left: u64,
+    most_nodes: u64,
     /// Nodes whose references were not visited yet, besides those that the collector knows.
     visited: u32,
 }
 
 impl<'a> Walk<'a> {
-    /// `room`: the number of blocks in use; few objects are elsewhere.
+    /// `room`: the number of blocks in use; few objects are elsewhere. `resident`: the program's memory in bytes.
     pub fn new(
         functions: &'a WalkFunctions,
         layout: &'a Layout,
         blocks: Blocks,
         room: usize,
+        resident: u64,
     ) -> Self {
         Self {
             graph: Graph::with_room(room),
@@ -69,23 +81,32 @@ impl<'a> Walk<'a> {
             functions,
             layout,
             module_names: Vec::new(),
+            keys: Vec::new(),
             current: 0,
+            left: ALWAYS + resident / REFERENCE,
+            most_nodes: (ALWAYS + resident / SMALLEST_OBJECT).min(u32::MAX.into()),
             visited: 1,
         }
     }
 
-    /// Looks at everything. `None` if the limit was reached.
+    /// Looks at everything.
     ///
     /// # Safety
     /// This process is a copy that was made while the GIL was held, and the layout is right.
-    pub unsafe fn run(&mut self, limit: &mut impl WorkLimit) -> Option<()> {
+    ///
+    /// # Errors
+    /// Why that is not possible.
+    pub unsafe fn run(&mut self, limit: &mut impl WorkLimit) -> Result<(), &'static str> {
         // SAFETY: by the caller.
         unsafe {
             self.collected();
             self.roots();
             while self.visited < self.graph.len() {
+                if self.is_endless() {
+                    return Err(ENDLESS);
+                }
                 if self.visited.is_multiple_of(BETWEEN_QUESTIONS) && limit.is_over() {
-                    return None;
+                    return Err("the objects are too many for its processor time");
                 }
                 self.current = self.visited;
                 self.visited += 1;
@@ -102,17 +123,35 @@ impl<'a> Walk<'a> {
                     self.object(address);
                 }
             }
-            Some(())
+            match self.is_endless() {
+                true => Err(ENDLESS),
+                false => Ok(()),
+            }
         }
+    }
+
+    #[inline]
+    fn is_endless(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Adds an object that the collector knows: each comes once, before all else. Returns whether more can be added.
+    unsafe fn add_collected(&mut self, object: usize) -> bool {
+        if u64::from(self.graph.len()) >= self.most_nodes {
+            self.left = 0;
+            return false;
+        }
+        // SAFETY: by the caller.
+        unsafe { self.add(object) };
+        true
     }
 
     /// Adds all objects that the collector knows.
     unsafe fn collected(&mut self) {
-        let context = (&raw mut *self).cast::<c_void>();
         // SAFETY: the function calls `on_collected` with each object, and this.
         unsafe {
             if let Some(visit_all) = self.functions.visit_all {
-                visit_all(on_collected, context);
+                visit_all(on_collected, (&raw mut *self).cast());
                 return;
             }
             // Before 3.12, the lists themselves: the heads of three generations, and of the permanent one.
@@ -124,8 +163,7 @@ impl<'a> Walk<'a> {
             }
             for head in [at, at + GENERATION, at + 2 * GENERATION, at + PERMANENT] {
                 let mut at = word(head, 0) & !3;
-                while at != head && at != 0 {
-                    on_collected(at + HEADER, context);
+                while at != head && at != 0 && self.add_collected(at + HEADER) {
                     at = word(at, 0) & !3;
                 }
             }
@@ -273,6 +311,32 @@ impl<'a> Walk<'a> {
             if of.bits & is::ARRAY != 0 {
                 self.array(object);
             }
+            if of.flags & type_flags::DICT_SUBCLASS != 0 {
+                self.keys(object);
+            }
+        }
+    }
+
+    /// Visits the keys of a dictionary that are wanted: where all are text, its function for that leaves them out, as no cycle can
+    /// go through them. Not those that instances of a class have in common.
+    unsafe fn keys(&mut self, dict: usize) {
+        // SAFETY: as for `object`.
+        unsafe {
+            if word(dict, self.layout.dict_keys + 8) != 0 {
+                return;
+            }
+            let mut keys = std::mem::take(&mut self.keys);
+            self.each_item(dict, |key, _| {
+                if self.blocks.at(key).is_some() {
+                    keys.push(key);
+                }
+            });
+            for key in keys.drain(..) {
+                if self.types.of(key).flags & type_flags::UNICODE_SUBCLASS != 0 {
+                    self.visit(key);
+                }
+            }
+            self.keys = keys;
         }
     }
 
@@ -466,9 +530,10 @@ impl<'a> Walk<'a> {
     unsafe fn visit(&mut self, child: usize) {
         // SAFETY: as for `object`.
         unsafe {
-            if child < LOWEST {
+            if child < LOWEST || self.is_endless() {
                 return;
             }
+            self.left -= 1;
             let of = self.types.of(child);
             let mut node;
             if of.bits & is::CONTAINER != 0 {
@@ -563,6 +628,9 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// Why a walk ends that would not end.
+const ENDLESS: &str = "it has found more than the program's memory has room for";
+
 /// `PyModuleObject.md_dict`.
 pub const MODULE_DICT: usize = 16;
 /// No object has a lower address.
@@ -577,15 +645,15 @@ const STATE: usize = 1 << 18;
 
 unsafe extern "C" fn on_collected(object: usize, walk: *mut c_void) -> c_int {
     // SAFETY: the context is the walk that called.
-    unsafe {
-        // Each comes once, before all else.
-        (*walk.cast::<Walk<'_>>()).add(object);
-    }
-    1
+    unsafe { (*walk.cast::<Walk<'_>>()).add_collected(object).into() }
 }
 
 unsafe extern "C" fn on_child(object: usize, walk: *mut c_void) -> c_int {
     // SAFETY: as above.
-    unsafe { (*walk.cast::<Walk<'_>>()).visit(object) };
-    0
+    unsafe {
+        let walk = &mut *walk.cast::<Walk<'_>>();
+        walk.visit(object);
+        // A function that visits references ends where this is not 0.
+        walk.is_endless().into()
+    }
 }

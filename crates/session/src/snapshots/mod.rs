@@ -25,8 +25,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
-use nthbyte_host::clock;
 use nthbyte_host::threads::BlockedSignals;
+use nthbyte_host::{clock, memory};
 use nthbyte_profile::event::Nanos;
 use nthbyte_profile::holders::{self, Reason, Snapshot};
 
@@ -413,6 +413,27 @@ fn settle_in(duplicate: &Duplicate, limits: Limits) {
     }
 }
 
+/// Memory of this process in the system's RAM, in bytes; 0 if that is not known. For a child: nothing but system calls.
+#[must_use]
+pub fn resident() -> u64 {
+    let mut text = [0_u8; 64];
+    // SAFETY: the path and the buffer live until the calls return.
+    let count = unsafe {
+        let path = c"/proc/self/statm".as_ptr();
+        let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_RDONLY);
+        if file < 0 {
+            return 0;
+        }
+        let count = libc::syscall(libc::SYS_read, file, text.as_mut_ptr(), text.len());
+        libc::syscall(libc::SYS_close, file);
+        usize::try_from(count).unwrap_or(0)
+    };
+    let mut words = text[..count].split(|&byte| byte == b' ');
+    let pages = words.nth(1).and_then(|word| std::str::from_utf8(word).ok());
+    let pages = pages.and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * memory::page_size() as u64
+}
+
 fn limit(resource: i32, value: u64) {
     let limits = [value, value];
     // SAFETY: two numbers, as the kernel has them.
@@ -615,6 +636,18 @@ mod tests {
         assert!(event.windows(why.len()).any(|part| part == why));
         assert!(spent().0 > 0);
         assert_eq!(OWNER.load(Acquire), 0);
+    }
+
+    #[test]
+    fn a_process_knows_its_memory() {
+        let before = resident();
+        let touched = vec![1_u8; 64 << 20];
+        let after = resident();
+        assert!(
+            before > 1 << 20 && after > before + (48 << 20),
+            "{before} {after}"
+        );
+        drop(touched);
     }
 
     #[test]
