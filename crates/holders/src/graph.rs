@@ -36,11 +36,7 @@ impl Graph {
         // Without them, it grows step by step.
         let _ = graph.nodes.try_reserve_exact(nodes);
         let _ = graph.edges.try_reserve_exact(nodes);
-        graph.nodes.push(GraphNode {
-            address: 0,
-            last: 0,
-            counted: 0,
-        });
+        graph.nodes.push(GraphNode::at(0));
         graph
     }
 

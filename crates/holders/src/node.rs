@@ -17,6 +17,14 @@ pub(crate) const ONE: u32 = FLAGS + 1;
 pub(crate) const MOST: u32 = u32::MAX / ONE;
 
 impl GraphNode {
+    pub(crate) fn at(address: usize) -> Self {
+        Self {
+            address,
+            last: 0,
+            counted: 0,
+        }
+    }
+
     #[inline]
     pub(crate) fn count(&mut self) {
         // The highest number stays.

@@ -12,8 +12,7 @@ pub const NONE: u32 = u32::MAX;
 pub struct Subgraph {
     /// The number in the graph of each node.
     nodes: Vec<u32>,
-    /// The number here of each node of the graph; [`NONE`] of most.
-    numbers: Vec<u32>,
+    numbers: Numbers,
     /// The nodes that refer to each node: `sources[starts[n]..starts[n + 1]]`.
     starts: Vec<u32>,
     sources: Vec<u32>,
@@ -40,7 +39,7 @@ impl Subgraph {
         let mut steps = Steps::new(limit);
         let mut part = Self {
             nodes: vec![0],
-            numbers: vec![NONE; graph.len() as usize],
+            numbers: Numbers::of(graph.len()),
             starts: Vec::new(),
             sources: Vec::new(),
             target_starts: Vec::new(),
@@ -48,6 +47,7 @@ impl Subgraph {
             parents: Vec::new(),
             first_of_second: 0,
         };
+        part.numbers.add(0);
         for sample in samples {
             part.keep(sample);
         }
@@ -61,16 +61,15 @@ impl Subgraph {
             }
             at += 1;
         }
+        part.numbers.set(&part.nodes);
         part.connect(graph, &root, &mut steps)?;
-        part.search(&root, &mut steps)?;
-        part.renumber(&mut steps)?;
+        let order = part.search(&root, &mut steps)?;
+        part.renumber(&order, &mut steps)?;
         Some(part)
     }
 
     fn keep(&mut self, node: u32) {
-        let number = &mut self.numbers[node as usize];
-        if *number == NONE {
-            *number = self.nodes.len() as u32;
+        if self.numbers.add(node) {
             self.nodes.push(node);
         }
     }
@@ -90,7 +89,7 @@ impl Subgraph {
             if node != 0 && root(node) != 1 {
                 for from in graph.predecessors(node) {
                     steps.step()?;
-                    let from = self.numbers[from as usize];
+                    let from = self.numbers.get(from);
                     self.sources.push(from);
                     self.target_starts[from as usize + 2] += 1;
                 }
@@ -113,12 +112,12 @@ impl Subgraph {
         Some(())
     }
 
-    /// Sets the parents, and leaves in `numbers` the order in which the nodes were found.
+    /// Sets the parents, and returns the order in which the nodes were found.
     fn search(
         &mut self,
         root: &impl Fn(u32) -> u8,
         steps: &mut Steps<'_, impl WorkLimit>,
-    ) -> Option<()> {
+    ) -> Option<Vec<u32>> {
         let len = self.nodes.len();
         self.parents = vec![NONE; len];
         self.parents[0] = 0;
@@ -144,10 +143,7 @@ impl Subgraph {
         }
         let is_left = |&number: &u32| self.parents[number as usize] == NONE;
         order.extend((1..len as u32).filter(is_left));
-        // Old numbers, in the new order.
-        self.numbers.clear();
-        self.numbers.extend(order);
-        Some(())
+        Some(order)
     }
 
     fn spread(
@@ -171,11 +167,10 @@ impl Subgraph {
         Some(())
     }
 
-    /// Numbers the nodes in the order of the search.
-    fn renumber(&mut self, steps: &mut Steps<'_, impl WorkLimit>) -> Option<()> {
-        let order = std::mem::take(&mut self.numbers);
+    /// Numbers the nodes in the order of the search: their numbers until now, in that order.
+    fn renumber(&mut self, order: &[u32], steps: &mut Steps<'_, impl WorkLimit>) -> Option<()> {
         let mut new = vec![0; order.len()];
-        for (number, &old) in (0..).zip(&order) {
+        for (number, &old) in (0..).zip(order) {
             new[old as usize] = number;
         }
         let renumbered = |old: u32| if old == NONE { NONE } else { new[old as usize] };
@@ -191,7 +186,7 @@ impl Subgraph {
             let mut moved = Vec::with_capacity(ends.len());
             let mut first = Vec::with_capacity(starts.len());
             first.push(0);
-            for &old in &order {
+            for &old in order {
                 for at in starts[old as usize]..starts[old as usize + 1] {
                     steps.step()?;
                     moved.push(new[ends[at as usize] as usize]);
@@ -200,11 +195,7 @@ impl Subgraph {
             }
             (*starts, *ends) = (first, moved);
         }
-        let most = self.nodes.iter().max().copied().unwrap_or(0);
-        self.numbers = vec![NONE; most as usize + 1];
-        for (number, &node) in (0..).zip(&self.nodes) {
-            self.numbers[node as usize] = number;
-        }
+        self.numbers.set(&self.nodes);
         Some(())
     }
 
@@ -239,8 +230,7 @@ impl Subgraph {
     /// The number here of a node of the graph; [`NONE`] if it is not in the part.
     #[must_use]
     pub fn number(&self, in_graph: u32) -> u32 {
-        let number = self.numbers.get(in_graph as usize);
-        number.copied().unwrap_or(NONE)
+        self.numbers.get(in_graph)
     }
 
     /// The node before a node on a shortest path from a root; 0 of a root, [`NONE`] if no root leads to the node.
@@ -267,6 +257,61 @@ impl Subgraph {
     #[must_use]
     pub fn is_garbage(&self, node: u32) -> bool {
         self.parent(node) == NONE
+    }
+}
+
+/// The number of each node of a graph that has one. Of ten million nodes, some thousands do: a bit for each node and the
+/// number of bits before each word, a fifth of a byte together, say where the number is.
+struct Numbers {
+    bits: Vec<u64>,
+    before: Vec<u32>,
+    /// In the order of the graph.
+    numbers: Vec<u32>,
+}
+
+impl Numbers {
+    fn of(nodes: u32) -> Self {
+        Self {
+            bits: vec![0; nodes as usize / 64 + 1],
+            before: Vec::new(),
+            numbers: Vec::new(),
+        }
+    }
+
+    /// Adds a node, and returns whether it is new. Before [`Self::set`].
+    fn add(&mut self, node: u32) -> bool {
+        let (word, bit) = (node as usize / 64, 1 << (node % 64));
+        let is_new = self.bits[word] & bit == 0;
+        self.bits[word] |= bit;
+        is_new
+    }
+
+    /// Numbers the nodes that were added, all of them, in an order.
+    fn set(&mut self, nodes: &[u32]) {
+        let mut count = 0;
+        let before = self.bits.iter().map(|word| {
+            let before = count;
+            count += word.count_ones();
+            before
+        });
+        self.before = before.collect();
+        self.numbers = vec![0; nodes.len()];
+        for (number, &node) in (0..).zip(nodes) {
+            if let Some(place) = self.place(node) {
+                self.numbers[place] = number;
+            }
+        }
+    }
+
+    /// [`NONE`] if the node has none.
+    fn get(&self, node: u32) -> u32 {
+        self.place(node).map_or(NONE, |place| self.numbers[place])
+    }
+
+    fn place(&self, node: u32) -> Option<usize> {
+        let (word, bit) = (node as usize / 64, 1_u64 << (node % 64));
+        let bits = self.bits.get(word).filter(|&bits| bits & bit != 0)?;
+        Some((self.before[word] + (bits & (bit - 1)).count_ones()) as usize)
     }
 }
 
