@@ -246,8 +246,8 @@ def _snapshot(value: Any) -> float | int:
             return parse_signal(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"--snapshot is a number of seconds, 60s, or the name of a signal, not {value!r}")
-    if value < 1:
-        raise ValueError(f"--snapshot {value:g}s is too often: take 1s or more")
+    if value < 0.1:
+        raise ValueError(f"--snapshot {value:g}s is too often: take 100ms or more")
     return float(value)
 
 

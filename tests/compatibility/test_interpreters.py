@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from compatibility import chosen, comparison, stdlib
 from harness import Interpreter, cpythons, interpreters, pypys
+from held import snapshots
 
 
 @pytest.mark.each
@@ -36,6 +39,20 @@ def test_slow_modules_on_pypy(module: str) -> None:
     if not those:
         pytest.skip("this system has no PyPy with its tests")
     _check(comparison.compare(stdlib.suite(those[0], module, limit=3000), ()))
+
+
+@pytest.mark.slow
+def test_modules_with_a_snapshot_each_tenth_of_a_second(tmp_path: Path) -> None:
+    """A copy of the process looks at all objects, again and again: the tests do not notice."""
+    those = [one for one in cpythons() if stdlib.modules(one)]
+    if not those:
+        pytest.skip("there is no CPython with its tests")
+    modules = [one for one in chosen.FAST if one in stdlib.modules(those[-1])]
+    profile = tmp_path / "a.nthb"
+    options = ("--holders", "--snapshot", "100ms", "--no-children", "-f", "-o", str(profile))
+    _check(comparison.compare(stdlib.suite(those[-1], *modules, limit=3000), options))
+    outcomes = {(found.reason, found.outcome) for found in snapshots(profile)}
+    assert ("4", "complete") in outcomes, outcomes
 
 
 def _check(result: comparison.Result) -> None:

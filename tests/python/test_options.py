@@ -167,7 +167,7 @@ def test_options_of_other_interpreters_are_refused(monkeypatch: pytest.MonkeyPat
         {"native": "no"},
         {"native": 1},
         {"native_frames": 1},
-        {"snapshot": 0.5},
+        {"snapshot": 0.05},
         {"snapshot": "SOON"},
         {"snapshot": "KILL"},
         {"snapshot": True},

@@ -111,9 +111,9 @@ pub fn snapshot(reason: Reason, whatever: bool, bytes: u64) -> Result<(), String
     let taken = holders::take(asked, |action| {
         GilTrap::run(|size| allocate(Wanted::Snapshot, size), action)
     });
-    // A peak is tried again and again.
-    let is_said = reason != Reason::Peak || due::is_worth_a_remark(asked.time);
-    if let (Err(why), true) = (&taken, is_said) {
+    if let Err(why) = &taken
+        && due::is_worth_a_remark(asked.time, reason)
+    {
         snapshots::not_taken(asked.time, reason, why);
     }
     taken

@@ -27,7 +27,13 @@ pub fn affords(cost: Duration, reason: Reason, time: Nanos) -> Result<(), String
     judge(used, time.0, spent, cost.as_nanos() as u64, reason)
 }
 
-fn judge(used: u64, time: u64, spent: u64, cost: u64, reason: Reason) -> Result<(), String> {
+pub(super) fn judge(
+    used: u64,
+    time: u64,
+    spent: u64,
+    cost: u64,
+    reason: Reason,
+) -> Result<(), String> {
     let part = (used as f64 * PART) as u64;
     let of_time = (time / PART_OF_TIME).min(MOST_OF_TIME.as_nanos() as u64);
     let (allowed, cost) = match reason {

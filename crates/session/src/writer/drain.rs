@@ -417,7 +417,7 @@ impl Drain {
     /// How long the thread may rest.
     pub(super) fn rest(&self) -> Duration {
         match self.snapshots.is_empty() {
-            true => self.flush_interval(),
+            true => self.flush_interval().min(self.schedule.rest()),
             false => BETWEEN_LOOKS,
         }
     }
