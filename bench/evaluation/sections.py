@@ -9,6 +9,7 @@ from evaluation.experiment import INCOMPLETE, Raw
 from evaluation.experiments import (
     case_studies,
     exactness,
+    holders,
     large_pages,
     native_memory,
     native_work,
@@ -83,6 +84,7 @@ SECTIONS: dict[str, Callable[[Found], list[str] | None]] = {
     "native-memory": _page_of(native_memory),
     "period": _page_of(period),
     "exactness": _page_of(exactness),
+    "holders": _page_of(holders),
     "large-pages": _page_of(large_pages),
     "case-studies": _case_studies,
     "readme": _readme,
