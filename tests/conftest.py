@@ -6,6 +6,7 @@ import hypothesis
 import pytest
 
 import harness
+import without_gil
 
 # The same examples each time, however long they take. Loaded first: the settings of a test are changes of these.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -27,11 +28,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     - in the folders of ``INSIDE``, the newest of each version of Python;
     - elsewhere (the command, reports, wording), and with the marker ``launcher``, the oldest and the newest CPython,
       and the newest PyPy.
+
+    A CPython without the GIL comes on top, if it is there: see ``without_gil``.
     """
     found = {"interpreter": harness.interpreters, "cpython": harness.cpythons, "pypy": harness.pypys}
     for name, function in found.items():
         if name in metafunc.fixturenames:
-            metafunc.parametrize(name, _chosen(metafunc, function()), ids=str, scope="session")
+            chosen: list[object] = [*_chosen(metafunc, function())]
+            if name != "pypy":
+                chosen += without_gil.rows(metafunc.definition)
+            metafunc.parametrize(name, chosen, ids=str, scope="session")
 
 
 def _chosen(metafunc: pytest.Metafunc, there: list[harness.Interpreter]) -> list[harness.Interpreter]:

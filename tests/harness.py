@@ -79,11 +79,17 @@ class Interpreter:
     def __str__(self) -> str:
         name, version, _, _ = self.about
         where = Path(self.tree).name if self.tree else "pyenv" if "pyenv" in self.path else "system"
+        if self.is_free_threaded:
+            where = "freethreaded"
         return f"{name}-{'.'.join(map(str, version))}-{where}"
 
     @property
     def is_pypy(self) -> bool:
         return bool(self.about[0] == "pypy")
+
+    @property
+    def is_free_threaded(self) -> bool:
+        return not self.about[3]
 
     @property
     def python_version(self) -> tuple[int, int]:
@@ -279,12 +285,11 @@ def pypys() -> list[Interpreter]:
 def free_threaded() -> list[Interpreter]:
     """Returns the free-threaded CPythons that ``TREES=freethreaded make interpreters`` has built."""
     found = [Interpreter(str(path)) for path in sorted(_TREES.glob("freethreaded/bin/python3.*t"))]
-    return [one for one in found if one.about and not one.about[3]]
+    return [one for one in found if one.about and one.is_free_threaded]
 
 
 def _is_supported(one: Interpreter) -> bool:
-    has_gil = one.about[3]
-    return one.is_pypy or (has_gil and (3, 11) <= one.python_version <= (3, 15))
+    return one.is_pypy or (not one.is_free_threaded and (3, 11) <= one.python_version <= (3, 15))
 
 
 def _of_pyenv() -> list[Interpreter]:

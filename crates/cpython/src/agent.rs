@@ -292,7 +292,6 @@ fn refuse_what_is_not_offered(config: &Config) -> Result<(), String> {
     }
     if FREE_THREADED {
         for (is_wanted, option) in [
-            (config.cpu_hz.is_some(), "--cpu"),
             (config.holders == SnapshotMode::Always, "--holders"),
             (
                 config.snapshot_every.is_some() || config.snapshot_signal.is_some(),

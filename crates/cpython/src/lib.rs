@@ -12,8 +12,8 @@
 //!
 //! # What this crate does not do
 //!
-//! - Without the GIL, CPython's own allocator stays, and samples are taken in it (`nthbyte-mimalloc`). There are no time samples, no
-//!   snapshots of who holds what, and no labels.
+//! - Without the GIL, CPython's own allocator stays, and samples are taken in it (`nthbyte-mimalloc`). There are no snapshots of who
+//!   holds what.
 //! - Other interpreters of the process with their own GIL keep the original allocator, and are not sampled.
 //! - Memory outside the domains `OBJ` and `MEM` is sampled by the preloaded library (`nthbyte-native`), if there is
 //!   one. This crate gives such a sample its stack.

@@ -322,11 +322,7 @@ unsafe extern "C" fn begin_labels(_module: *mut PyObject, _: *mut PyObject) -> *
     let Some(gil) = gil() else {
         return null_mut();
     };
-    // Samples cannot read them without the GIL, and the profile says so.
-    if FREE_THREADED {
-        labels::read(&gil, false);
-    }
-    match (!FREE_THREADED).then(|| labels::begin(&gil)).flatten() {
+    match labels::begin(&gil) {
         Some(variable) => {
             // SAFETY: the variable is never freed.
             unsafe { gil.increment(variable) };

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use super::hamt::{Direct, Map, folded};
 use super::objects;
 use super::reader::{LabelReader, publish};
-use crate::api::{FREE_THREADED, Gil, PyObject};
+use crate::api::{FREE_THREADED, Gil, HEADER, PyObject};
 
 /// The part of the thread's state that is searched, in bytes: less than its size in any version.
 const SEARCHED: usize = 320;
-/// `PyContextVar.var_hash`.
-const VARIABLE_HASH: usize = 56;
+/// `PyContextVar.var_hash`: behind the name and the default, and a cached value of three words where there is a GIL.
+const VARIABLE_HASH: usize = HEADER + if FREE_THREADED { 16 } else { 40 };
 
 /// The offset of the context in a thread's state; 0 before it was found, and [`NONE`] if it was not.
 static CONTEXT: AtomicUsize = AtomicUsize::new(0);
@@ -97,8 +97,4 @@ pub fn note() -> Option<&'static str> {
 }
 
 static ARE_OFF: AtomicBool = AtomicBool::new(false);
-const OFF: &str = if FREE_THREADED {
-    "labels are off: nthbyte does not read them in a build without the GIL"
-} else {
-    "labels are off: this interpreter does not keep its contexts as its release does"
-};
+const OFF: &str = "labels are off: this interpreter does not keep its contexts as its release does";

@@ -2,7 +2,7 @@
 //!
 //! A context has an immutable map (`PyContext.ctx_vars`), a hash array mapped trie (`Python/hamt.c`,
 //! `Include/internal/pycore_hamt.h`, `pycore_context.h`): five bits of the key's hash, which is folded to 32 bits, choose the branch at each level. The
-//! offsets are the same in 3.11 to 3.15; [`super::check`] compares walks with the interpreter's answers.
+//! offsets, from the end of an object's header on, are the same in 3.11 to 3.15; [`super::check`] compares walks with the interpreter's answers.
 //!
 //! A walk of one or two levels, which is all that programs have, takes 4 to 10 ns.
 
@@ -11,22 +11,23 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nthbyte_host::process::CachedProbe;
 
+use crate::api::{HEADER, OB_TYPE};
+
 /// `PyContext.ctx_vars`.
-const VARIABLES: usize = 24;
+const VARIABLES: usize = HEADER + 8;
 /// `PyHamtObject.h_root`.
-const ROOT: usize = 16;
+const ROOT: usize = HEADER;
 /// `PyVarObject.ob_size` of a node.
-const SIZE: usize = 16;
+const SIZE: usize = HEADER;
 /// `PyHamtNode_Bitmap.b_bitmap` and `b_array`.
-const BITMAP: usize = 24;
-const BITMAP_PAIRS: usize = 32;
+const BITMAP: usize = HEADER + 8;
+const BITMAP_PAIRS: usize = HEADER + 16;
 /// `PyHamtNode_Array.a_array`.
-const ARRAY_NODES: usize = 16;
+const ARRAY_NODES: usize = HEADER;
 /// `PyHamtNode_Collision.c_array`.
-const COLLISION_PAIRS: usize = 32;
-/// `PyObject.ob_type`, and `PyTypeObject.tp_name`.
-const TYPE: usize = 8;
-const TYPE_NAME: usize = 24;
+const COLLISION_PAIRS: usize = HEADER + 16;
+/// `PyTypeObject.tp_name`.
+const TYPE_NAME: usize = HEADER + 8;
 /// `_Py_HAMT_MAX_TREE_DEPTH` of 3.11; later versions have one level more.
 const MOST_LEVELS: u32 = 9;
 /// Variables with the same hash that are looked at.
@@ -174,7 +175,7 @@ impl Map {
             let at = |offset: usize| words.at(node, offset);
             let branch = left & 31;
             left >>= 5;
-            match self.kind(at(TYPE)?, words)? {
+            match self.kind(at(OB_TYPE)?, words)? {
                 Node::Bitmap => {
                     let bitmap = at(BITMAP)? as u32;
                     if bitmap & 1 << branch == 0 {
@@ -257,7 +258,7 @@ mod tests {
         let (variable, alike, value) = (0x1000, 0x2000, 0x3000);
         let hash = 3 | 7 << 5 | 1 << 10;
         let collision = object(&[
-            (TYPE, at(&collision_type)),
+            (OB_TYPE, at(&collision_type)),
             (SIZE, 4),
             (COLLISION_PAIRS, alike),
             (COLLISION_PAIRS + 8, 1),
@@ -265,11 +266,11 @@ mod tests {
             (COLLISION_PAIRS + 24, value),
         ]);
         let array = object(&[
-            (TYPE, at(&array_type)),
+            (OB_TYPE, at(&array_type)),
             (ARRAY_NODES + 8 * 7, at(&collision)),
         ]);
         let mut root = object(&[
-            (TYPE, at(&bitmap_type)),
+            (OB_TYPE, at(&bitmap_type)),
             // Branches 1 and 3.
             (BITMAP, 0b1010),
             (BITMAP_PAIRS, alike),
@@ -287,7 +288,7 @@ mod tests {
         assert_eq!(find(&context, 0x5000, hash), None);
         assert_eq!(find(&context, variable, hash & !3 | 2), None);
         assert_eq!(find(&context, variable, hash ^ 1 << 5), None);
-        root[TYPE / 8] = at(&other_type);
+        root[OB_TYPE / 8] = at(&other_type);
         std::hint::black_box(&root);
         assert_eq!(find(&context, variable, hash), None);
         context[VARIABLES / 8] = 0;

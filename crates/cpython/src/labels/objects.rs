@@ -7,19 +7,27 @@
 //!
 //! Labels with the same texts are one object, of the first [`MOST_LABELS`]. Such a label keeps the last sets that it has led to: to enter
 //! it again makes no object but the interpreter's own.
+//!
+//! Without a GIL, what labels keep is used under a lock. Whoever has it runs no Python code, makes and frees no object, and waits for nothing. There, no
+//! label remembers its last entry, which may be another thread's.
 
+use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::offset_of;
+use std::ops::{Deref, DerefMut};
 use std::ptr::null_mut;
-use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::Once;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 use super::hamt::Direct;
 use super::reader::{LabelReader, reader};
 use crate::api::{
-    Api, FastFunction, Function, Gil, METH_FASTCALL, METH_NOARGS, MethodDef, PyObject,
+    Api, FREE_THREADED, FastFunction, Function, Gil, METH_FASTCALL, METH_NOARGS, MethodDef,
+    PyObject,
 };
+use nthbyte_host::lock::Lock;
 use nthbyte_session::labels::{self as names, Name, Names, Set, SharedSet};
 
 /// Labels that are kept forever.
@@ -55,14 +63,16 @@ impl Entered {
 struct Label {
     head: PyObject,
     names: *mut Vec<Name>,
-    /// Of a label that is kept: what was in force, and what was entered. It owns the latter.
+    /// Of a label that is kept: what was in force, and what was entered. It owns the latter. Used with [`Locked`].
     sets: [[*mut Entered; 2]; KEPT_SETS],
     is_kept: bool,
+    /// Without a GIL, it stays empty.
     last: Last,
 }
 
 /// The last time that a label was entered, if it was not left since. To reset the variable is cheaper than to set it.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Last {
     /// The interpreter's token, which is owned; null for none.
     token: *mut PyObject,
@@ -78,17 +88,94 @@ struct Call {
     label: *mut Label,
 }
 
-/// The objects of the process. Only the holder of the main interpreter's GIL uses them, and runs no Python code meanwhile.
+/// The objects of the process.
 struct Objects {
     variable: *mut PyObject,
     label_type: *mut PyObject,
     entered_type: *mut PyObject,
+    kept: UnsafeCell<Kept>,
+}
+
+static OBJECTS: AtomicPtr<Objects> = AtomicPtr::new(null_mut());
+
+/// What is kept of all labels. Only the holder of the main interpreter's GIL uses it, or of the lock in its place.
+struct Kept {
     names: Names,
     labels: HashMap<Vec<Name>, *mut Label>,
     calls: Vec<Call>,
 }
 
-static OBJECTS: AtomicPtr<Objects> = AtomicPtr::new(null_mut());
+/// See the module.
+static LOCK: Lock = Lock::new(AtomicUsize::new(0));
+
+/// The lock; nothing where there is a GIL.
+struct Locked;
+
+impl Locked {
+    fn new() -> Self {
+        // Whoever has it goes on in a moment.
+        while FREE_THREADED && !LOCK.acquire() {}
+        Self
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        if FREE_THREADED {
+            LOCK.release();
+        }
+    }
+}
+
+/// Sees to it that what is kept is whole when the process is copied.
+fn watch_forks() {
+    extern "C" fn before() {
+        while !LOCK.is_held_by_caller() && !LOCK.acquire_for_fork() {}
+    }
+    extern "C" fn in_parent() {
+        LOCK.release_in_parent();
+    }
+    extern "C" fn in_child() {
+        LOCK.release_in_child();
+    }
+    static ONCE: Once = Once::new();
+    // SAFETY: the functions are never unloaded.
+    ONCE.call_once(|| unsafe {
+        libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child));
+    });
+}
+
+/// What is kept, and the lock.
+struct KeptRef {
+    of: &'static Objects,
+    _locked: Locked,
+}
+
+impl Deref for KeptRef {
+    type Target = Kept;
+
+    fn deref(&self) -> &Kept {
+        // SAFETY: by the contract of `kept`, nobody else uses it.
+        unsafe { &*self.of.kept.get() }
+    }
+}
+
+impl DerefMut for KeptRef {
+    fn deref_mut(&mut self) -> &mut Kept {
+        // SAFETY: as above.
+        unsafe { &mut *self.of.kept.get() }
+    }
+}
+
+/// # Safety
+/// The main interpreter's GIL is held, nobody else has such a reference, and while it is used, no Python code runs, and no object is made or
+/// freed.
+unsafe fn kept() -> Option<KeptRef> {
+    Some(KeptRef {
+        of: objects()?,
+        _locked: Locked::new(),
+    })
+}
 
 /// `PyType_Slot` and `PyType_Spec` of `Include/object.h`.
 #[repr(C)]
@@ -159,23 +246,32 @@ pub fn begin(gil: &Gil) -> Option<*mut PyObject> {
         )?;
         (label, entered, gil.context_variable(c"nthbyte.labels")?)
     };
-    let objects = Box::new(Objects {
+    let objects = Box::into_raw(Box::new(Objects {
         variable,
         label_type,
         entered_type,
-        names: Names::default(),
-        labels: HashMap::new(),
-        calls: vec![
-            Call {
-                keys: null_mut(),
-                values: [null_mut(); MOST_ARGUMENTS],
-                label: null_mut(),
-            };
-            CALLS
-        ],
-    });
-    OBJECTS.store(Box::into_raw(objects), Release);
-    Some(variable)
+        kept: UnsafeCell::new(Kept {
+            names: Names::default(),
+            labels: HashMap::new(),
+            calls: vec![
+                Call {
+                    keys: null_mut(),
+                    values: [null_mut(); MOST_ARGUMENTS],
+                    label: null_mut(),
+                };
+                CALLS
+            ],
+        }),
+    }));
+    if FREE_THREADED {
+        watch_forks();
+    }
+    // Another thread's first label may have been made meanwhile. Then these stay unused.
+    match OBJECTS.compare_exchange(null_mut(), objects, AcqRel, Acquire) {
+        Ok(_) => Some(variable),
+        // SAFETY: never freed.
+        Err(others) => Some(unsafe { (*others).variable }),
+    }
 }
 
 /// The context variable, and the type of its values.
@@ -195,13 +291,6 @@ fn is_main(gil: &Gil) -> bool {
 fn objects() -> Option<&'static Objects> {
     // SAFETY: never freed.
     unsafe { OBJECTS.load(Acquire).as_ref() }
-}
-
-/// # Safety
-/// The main interpreter's GIL is held, nobody else has the reference, and no Python code runs while it is used.
-unsafe fn objects_mut() -> Option<&'static mut Objects> {
-    // SAFETY: by the contract.
-    unsafe { OBJECTS.load(Acquire).as_mut() }
 }
 
 const fn slot(slot: c_int, value: *mut c_void) -> Slot {
@@ -260,9 +349,10 @@ pub unsafe extern "C" fn label(
         let count = count.unwrap_or(0);
         let values = std::slice::from_raw_parts(arguments, count);
         let place = place_of_call(keys, values);
-        if let Some(known) = objects()
-            .and_then(|of| of.calls.get(place))
-            .filter(|call| call.keys == keys && call.values.starts_with(values))
+        if let Some(kept) = kept()
+            && let Some(known) = kept.calls.get(place)
+            && known.keys == keys
+            && known.values.starts_with(values)
         {
             gil.increment(known.label.cast());
             return known.label.cast();
@@ -306,39 +396,39 @@ unsafe fn make_label(
             texts.push((key.text().unwrap_or_default(), names::value(&value)));
         }
     }
-    // SAFETY: the GIL is held, and until `labels` is used no more, no Python code runs.
-    let Some(objects) = (unsafe { objects_mut() }) else {
-        return gil.none().give();
-    };
     let mut all: Vec<Name> = Vec::with_capacity(texts.len());
-    for (key, value) in texts {
-        if let Some(key) = objects.names.key(&key) {
-            all.push((key, value));
+    let known = {
+        // SAFETY: the GIL is held, and no Python code runs as long as it is used.
+        let Some(mut kept) = (unsafe { kept() }) else {
+            return gil.none().give();
+        };
+        for (key, value) in texts {
+            if let Some(key) = kept.names.key(&key) {
+                all.push((key, value));
+            }
         }
-    }
-    let known = objects.labels.get(&all).copied();
-    let label = match known {
-        Some(known) => {
-            // SAFETY: kept labels are alive.
-            unsafe { gil.increment(known.cast()) };
-            known
-        }
-        None => {
-            let is_kept = objects.labels.len() < MOST_LABELS;
-            // SAFETY: the type is ours; an allocation runs no Python code but a collection's, which may come here: so the
-            // objects are looked up anew.
+        let known = kept.labels.get(&all).copied();
+        // SAFETY: kept labels are alive.
+        known.inspect(|known| unsafe { gil.increment(known.cast()) })
+    };
+    let label = match (known, objects()) {
+        (Some(known), _) => known,
+        (None, None) => return gil.none().give(),
+        (None, Some(objects)) => {
+            // SAFETY: the type is ours; an allocation runs no Python code but a collection's, which may come here: so what is
+            // kept is looked up anew.
             let made: *mut Label = unsafe { gil.new_object(objects.label_type) }.cast();
             // SAFETY: as above.
-            let Some(objects) = (unsafe { objects_mut() }).filter(|_| !made.is_null()) else {
+            let Some(mut kept) = (unsafe { kept() }).filter(|_| !made.is_null()) else {
                 return null_mut();
             };
             // SAFETY: a new object of this layout, zeroed.
             unsafe {
                 (*made).names = Box::into_raw(Box::new(all.clone()));
-                if is_kept && !objects.labels.contains_key(&all) {
+                if kept.labels.len() < MOST_LABELS && !kept.labels.contains_key(&all) {
                     (*made).is_kept = true;
                     gil.increment(made.cast());
-                    objects.labels.insert(all, made);
+                    kept.labels.insert(all, made);
                 }
             }
             made
@@ -372,11 +462,13 @@ unsafe fn remember_call(
     };
     // SAFETY: all are live, and `old` owned its own. Texts, tuples of texts and labels run no code when they are freed.
     unsafe {
-        let Some(objects) = objects_mut() else {
-            return;
+        let old = {
+            let Some(mut kept) = kept() else {
+                return;
+            };
+            all(&new).iter().for_each(|&object| gil.increment(object));
+            std::mem::replace(&mut kept.calls[place], new)
         };
-        all(&new).iter().for_each(|&object| gil.increment(object));
-        let old = std::mem::replace(&mut objects.calls[place], new);
         all(&old).iter().for_each(|&object| gil.decrement(object));
     }
 }
@@ -415,17 +507,19 @@ unsafe extern "C" fn enter(this: *mut PyObject, _: *mut PyObject) -> *mut PyObje
             }
             let token = gil.set_variable(objects.variable, entered.cast());
             // A thread without a context has one only now.
-            let is_again = context != 0 && !token.is_null();
-            let last = Last {
-                token: if is_again { token } else { null_mut() },
-                context,
-                entered,
-            };
-            let before = std::mem::replace(&mut (*label).last, last);
+            let is_again = !FREE_THREADED && context != 0 && !token.is_null();
             if !is_again {
                 gil.decrement(token);
             }
-            gil.decrement(before.token);
+            if !FREE_THREADED {
+                let last = Last {
+                    token: if is_again { token } else { null_mut() },
+                    context,
+                    entered,
+                };
+                let before = std::mem::replace(&mut (*label).last, last);
+                gil.decrement(before.token);
+            }
             // The context owns it.
             gil.decrement(entered.cast());
         }
@@ -455,11 +549,14 @@ unsafe fn leave(gil: &Gil, objects: &Objects, reader: &LabelReader, label: *mut 
     // SAFETY: by the caller. The set in force is alive as long as its context has it.
     unsafe {
         let (context, entered) = in_force(gil.api(), reader);
-        let last = &mut (*label).last;
-        let token = last.token;
-        let is_last = !token.is_null() && last.context == context && last.entered == entered;
+        let Last {
+            token,
+            context: of,
+            entered: made,
+        } = (*label).last;
+        let is_last = !token.is_null() && of == context && made == entered;
         if is_last {
-            last.token = null_mut();
+            (*label).last.token = null_mut();
             let is_left = gil.reset_variable(objects.variable, token);
             gil.decrement(token);
             if is_left {
@@ -500,8 +597,10 @@ unsafe fn leave_outer(gil: &Gil, objects: &Objects, entered: *mut Entered, label
             at = (*at).outer;
         }
         if at.is_null() {
-            // A token keeps its context alive.
-            gil.decrement(std::mem::replace(&mut (*label).last.token, null_mut()));
+            if !FREE_THREADED {
+                // A token keeps its context alive.
+                gil.decrement(std::mem::replace(&mut (*label).last.token, null_mut()));
+            }
             return;
         }
         let mut left = (*at).outer;
@@ -526,10 +625,13 @@ unsafe fn child(gil: &Gil, outer: *mut Entered, label: *mut Label) -> *mut Enter
     // SAFETY: by the caller.
     unsafe {
         let place = (outer as usize >> 6) % KEPT_SETS;
-        let [known, entered] = (*label).sets[place];
-        if known == outer && !entered.is_null() {
-            gil.increment(entered.cast());
-            return entered;
+        {
+            let _locked = Locked::new();
+            let [known, entered] = (*label).sets[place];
+            if known == outer && !entered.is_null() {
+                gil.increment(entered.cast());
+                return entered;
+            }
         }
         make_child(gil, outer, label, place)
     }
@@ -563,11 +665,11 @@ unsafe fn make_child(
             gil.clear_error();
             return made;
         }
-        let Some(objects) = objects_mut() else {
+        let Some(mut kept) = kept() else {
             return null_mut();
         };
         let outer_set = (!outer.is_null()).then(|| &*(*outer).set);
-        let set = objects.names.with(outer_set, &*(*label).names);
+        let set = kept.names.with(outer_set, &*(*label).names);
         (*made).number = set.number as usize;
         (*made).set = SharedSet::into_raw(set);
         (*made).outer = outer;
@@ -578,6 +680,7 @@ unsafe fn make_child(
         if (*label).is_kept {
             gil.increment(made.cast());
             let [_, before] = std::mem::replace(&mut (*label).sets[place], [outer, made]);
+            drop(kept);
             gil.decrement(before.cast());
         }
         made

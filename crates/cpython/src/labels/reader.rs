@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use super::hamt::{Map, Words};
+use crate::api::OB_TYPE;
 
 /// How samples find the labels, once that has been checked; null before.
 static READER: AtomicPtr<LabelReader> = AtomicPtr::new(std::ptr::null_mut());
@@ -46,7 +47,7 @@ impl LabelReader {
             return None;
         }
         let value = self.map.find(words, context, self.variable, self.hash)?;
-        (words.at(value, 8)? == self.entered).then_some(value)
+        (words.at(value, OB_TYPE)? == self.entered).then_some(value)
     }
 
     /// The address of the entered set of a thread.

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use nthbyte_profile::event::{Code, CodeId, Lines};
 
-use crate::api::{Api, FREE_THREADED};
+use crate::api::Api;
 use crate::labels;
 use crate::layout::Layout;
 use crate::sampling::strings;
@@ -118,9 +118,7 @@ impl Codes {
                 table(layout, code),
             )
         };
-        if !FREE_THREADED {
-            labels::meet_function(layout, &self.name, &self.file, flags & OF_TASKS != 0);
-        }
+        labels::meet_function(layout, &self.name, &self.file, flags & OF_TASKS != 0);
         let Some(appearance) = appearance_of(&self.name, &self.file, own_folder()) else {
             return recording.hide_function(code as u64);
         };

@@ -109,13 +109,17 @@ pub fn end() {
     TICKS.end();
 }
 
-/// Called when a code object is about to be freed, with the GIL of any interpreter held: a waiting tick may refer to it.
+/// Called when a code object is about to be freed, with the GIL of any interpreter held, if there is one: a waiting tick may refer to it.
+/// Who records ticks meanwhile has the session's lock, for which [`forget_code`] and its like wait before the object is freed.
 pub fn before_code_is_freed(code: usize) {
     while TICKS.are_waiting() {
         let _ = wait_for_room(ROOM_FOR_TICKS);
         let recorded = record_now().map(|mut recording| record_some(&mut recording, Some(code)));
         if recorded.is_none_or(|recorded| recorded == 0) {
-            TICKS.distrust();
+            // Another thread may have recorded them meanwhile.
+            if TICKS.are_waiting() {
+                TICKS.distrust();
+            }
             return;
         }
     }

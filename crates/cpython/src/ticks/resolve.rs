@@ -12,7 +12,7 @@ use nthbyte_session::{Appearance, Recording};
 use nthbyte_unwind::{Interrupted, Registers, UnfinishedWalk};
 
 use super::words::{NO_POSITION, Word, bits};
-use crate::api::Api;
+use crate::api::{Api, FREE_THREADED, HEADER, OB_TYPE};
 use crate::labels;
 use crate::layout::Layout;
 use crate::sampling::codes::{MAX_TABLE, appearance_of, own_folder};
@@ -31,18 +31,25 @@ const COLLECTIONS: [&str; 3] = [
     "collection of generation 2",
 ];
 
-/// The key and the values of the label that says whether the thread held the GIL.
+/// The key and the values of the label that says whether the thread held the GIL, if there is one.
 const GIL: &str = "gil";
 const HELD: &str = "held";
 const RELEASED: &str = "released";
 
-/// Positions of fields of every object: the number of references, and the type.
-const REFERENCES: usize = 0;
-const TYPE: usize = 1;
 /// References of a live object are fewer. The upper bits may be flags (3.14 and later). In a freed block of the heap, the
 /// word is the address of another block, or 0.
 const MOST_REFERENCES: u64 = 1 << 33;
 const REFERENCE_BITS: u64 = (1 << 48) - 1;
+
+/// The number of references by an object's header. Without a GIL, its thread's are the upper half of the second word, and those of all others the
+/// third word without its two lowest bits; they may be fewer than none.
+fn references(head: &[u64]) -> u64 {
+    if FREE_THREADED {
+        let of_others = head[2].cast_signed() >> 2;
+        return (head[1] >> 32).saturating_add_signed(of_others);
+    }
+    head[0] & REFERENCE_BITS
+}
 
 /// Turns ticks into places of the profile, during one recording.
 pub struct Resolver<'a> {
@@ -144,6 +151,9 @@ impl<'a> Resolver<'a> {
     }
 
     fn labels(&mut self, recording: &mut Recording<'_>, has_gil: bool) -> Option<LabelSetId> {
+        if FREE_THREADED {
+            return Some(LabelSetId::NONE);
+        }
         let known = &mut self.labels[usize::from(has_gil)];
         if known.is_none() {
             let value = if has_gil { HELD } else { RELEASED };
@@ -335,14 +345,14 @@ impl<'a> Resolver<'a> {
     fn find(&self, recording: &mut Recording<'_>, address: usize, position: u32) -> Option<Found> {
         let memory = self.memory?;
         let layout = self.layout;
-        let head: [u64; 3] = memory.read(address)?;
-        let references = head[REFERENCES] & REFERENCE_BITS;
+        let head: [u64; HEADER / 8] = memory.read(address)?;
+        let (references, class) = (references(&head), head[OB_TYPE / 8]);
         let has_references = references != 0 || self.dying == Some(address);
         if !has_references || references >= MOST_REFERENCES {
             return None;
         }
-        if head[TYPE] != self.api.PyCode_Type as u64 {
-            let type_of_type = memory.read::<u64>((head[TYPE] as usize).checked_add(8)?)?;
+        if class != self.api.PyCode_Type as u64 {
+            let type_of_type = memory.read::<u64>((class as usize).checked_add(OB_TYPE)?)?;
             return (type_of_type == self.api.PyType_Type as u64).then_some(Found::NoFrame);
         }
         // `ob_size` counts units of two bytes.
@@ -372,7 +382,7 @@ impl<'a> Resolver<'a> {
     /// The text of a `str`. `None` if it is none.
     fn text(&self, memory: Probe, address: usize) -> Option<String> {
         let layout = self.layout;
-        if memory.read::<u64>(address.checked_add(8)?)? != self.api.PyUnicode_Type as u64 {
+        if memory.read::<u64>(address.checked_add(OB_TYPE)?)? != self.api.PyUnicode_Type as u64 {
             return None;
         }
         let length = memory.read::<usize>(address + layout.str_length)?;

@@ -8,22 +8,22 @@ use nthbyte_host::process::CachedProbe;
 use super::super::hamt::Direct;
 use super::found::{MOST_LOOPS, MOST_OF_THREAD, RUNNING_LOOP, Running, TASK_TYPE, TaskLayout};
 use super::objects::{entries, entry_of, has_name, is_instance, is_str, type_of};
-use crate::api::{Api, Gil};
+use crate::api::{Api, FREE_THREADED, Gil, HEADER};
 use crate::layout::Layout;
 
 /// The part of the thread's state that is searched, in bytes: more than it has in any version.
 const SEARCHED: usize = 1_280;
-/// The parts of a task and of a coroutine that are searched.
-const OF_TASK: usize = 256;
-const OF_COROUTINE: usize = 64;
+/// The parts of a task and of a coroutine that are searched, with their headers.
+const OF_TASK: usize = HEADER + 240;
+const OF_COROUTINE: usize = HEADER + 48;
 /// Modules that are looked at, for `_asyncio`, and its names.
 const MOST_MODULES: usize = 1 << 16;
 /// `PyModuleObject.md_dict`.
-const MODULE_NAMES: usize = 16;
+const MODULE_NAMES: usize = HEADER;
 /// `fut_awaited_by` of 3.14 and 3.15, back from `task_coro`: the future's state and what the task waits for are between.
 const AWAITED_BY: usize = 32;
 /// `PyRunningLoopHolder.rl_loop` of 3.11.
-const HOLDER: usize = 16;
+const HOLDER: usize = HEADER;
 /// `fut_state` of a task that is not done.
 const PENDING: u32 = 0;
 const V3_14: u32 = 0x030e_0000;
@@ -51,7 +51,7 @@ pub fn find(
                 == Some(true)
     };
     let is_name = |object| is_of(object, b"str\0") || is_of(object, b"int\0");
-    let coroutine = (16..OF_TASK).step_by(8).find(|offset| {
+    let coroutine = (HEADER..OF_TASK).step_by(8).find(|offset| {
         let at = |offset| words.word(task.wrapping_add(offset)).unwrap_or(0);
         is_of(at(*offset), b"coroutine\0")
             && is_name(at(offset + 8))
@@ -59,7 +59,7 @@ pub fn find(
     })?;
     let object = words.word(task.checked_add(coroutine)?)?;
     // The name, and after it the qualified name.
-    let name = (16..OF_COROUTINE).step_by(8).find(|offset| {
+    let name = (HEADER..OF_COROUTINE).step_by(8).find(|offset| {
         [*offset, offset + 8].iter().all(|offset| {
             let text = words.word(object.wrapping_add(*offset)).unwrap_or(0);
             text != 0 && is_str(words, layout, text) == Some(true)
@@ -129,10 +129,20 @@ pub fn asyncio(api: &Api, layout: &Layout) -> Option<usize> {
     if modules == 0 {
         return None;
     }
-    // SAFETY: with the GIL held, modules and their names are alive; their layout was checked at the start.
-    let direct = unsafe { Direct::new() };
-    let found = entry_of(&direct, layout, modules, b"_asyncio", MOST_MODULES);
-    found.map(|(_, module)| module)
+    named(layout, modules, b"_asyncio")
+}
+
+/// The value of a name in a dictionary of the interpreter's, which lives on. The caller holds the GIL. Without one, another thread may change
+/// the dictionary.
+fn named(layout: &Layout, dictionary: usize, name: &[u8]) -> Option<usize> {
+    let found = if FREE_THREADED {
+        entry_of(&CachedProbe::new(), layout, dictionary, name, MOST_MODULES)
+    } else {
+        // SAFETY: with the GIL held, the dictionary and its names are alive; their layout was checked at the start.
+        let direct = unsafe { Direct::new() };
+        entry_of(&direct, layout, dictionary, name, MOST_MODULES)
+    };
+    found.map(|(_, value)| value)
 }
 
 /// Before 3.14: the running loop, and its task.
@@ -148,9 +158,7 @@ fn of_loop(
     if has_name(words, layout, dictionary, b"dict\0") != Some(true) {
         return None;
     }
-    // SAFETY: with the GIL held, a module and its dictionary are alive; their layout was checked at the start.
-    let direct = unsafe { Direct::new() };
-    let (_, tasks) = entry_of(&direct, layout, names, b"_current_tasks", MOST_MODULES)?;
+    let tasks = named(layout, names, b"_current_tasks")?;
     for (running, task) in entries(words, layout, tasks, MOST_LOOPS)? {
         if !is_instance(words, layout, task, TASK_TYPE) {
             continue;

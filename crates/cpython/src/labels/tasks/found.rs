@@ -3,6 +3,7 @@
 use super::super::hamt::Words;
 use super::objects::{self, KeyPlace};
 use super::texts::{Text, Texts};
+use crate::api::HEADER;
 use crate::layout::Layout;
 
 const SEPARATOR: &[u8] = b" > ";
@@ -11,7 +12,7 @@ pub const BETWEEN: u8 = 0x1f;
 /// Tasks that wait for each other which are named.
 const MOST_WAITERS: usize = 6;
 /// `PyDictObject.ma_used`.
-const USED: usize = 16;
+const USED: usize = HEADER;
 /// Loops that run tasks at a time which are looked at.
 pub const MOST_LOOPS: usize = 8;
 /// Entries of a thread's dictionary that are looked at.

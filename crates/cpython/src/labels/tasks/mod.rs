@@ -7,7 +7,8 @@
 //!
 //! Nothing of the interpreter is changed, and no Python code runs. The offsets are found when a sample first meets a running task
 //! ([`find`]), which a sample looks for once a coroutine, or a function of asyncio that runs a loop, was seen in a stack. So a program that does not use asyncio pays nothing.
-//! A sample reads the words plainly where its thread holds the GIL, and through the kernel elsewhere: in a tick, and in native code that has given the GIL away.
+//! A sample reads the words plainly where its thread holds the GIL, and through the kernel elsewhere: in a tick, in native code that has given the GIL away,
+//! and where there is no GIL, so that another thread may change a dictionary.
 //!
 //! ```text
 //! find     where the running task is, and where it has its name
@@ -31,7 +32,7 @@ use nthbyte_session::labels::Set;
 use nthbyte_session::{Recording, RecordingCell};
 
 use super::hamt::Direct;
-use crate::api::Api;
+use crate::api::{Api, FREE_THREADED};
 use crate::layout::Layout;
 use found::{BETWEEN, Names, TEXTS, TaskLayout};
 use texts::OTHER;
@@ -43,6 +44,9 @@ static SEEN: AtomicPtr<Seen> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The numbers of texts stay the same for ever, so no recording empties it.
 static NAMES: RecordingCell<Names> = RecordingCell::new(Names::new());
+
+/// What reads through the kernel, and the process that it reads: it is too large for a small stack.
+static MEMORY: RecordingCell<Option<(u32, CachedProbe)>> = RecordingCell::new(None);
 
 /// The search for running tasks.
 struct Seen {
@@ -147,12 +151,12 @@ impl Seen {
             },
             None => return 0,
         };
-        let text = if has_gil {
+        let text = if has_gil && !FREE_THREADED {
             // SAFETY: with the GIL held, a running task and what it refers to are alive; the layout is as found.
             let words = unsafe { Direct::new() };
             found.known_text(&self.layout, state, &words, NAMES.with(recording))
         } else {
-            without_gil(found, &self.layout, state)
+            through_kernel(found, &self.layout, state, recording)
         };
         text.unwrap_or(0)
     }
@@ -176,9 +180,20 @@ impl Seen {
 
 #[cold]
 #[inline(never)]
-fn without_gil(found: &TaskLayout, layout: &Layout, state: usize) -> Option<u32> {
-    Probe::new()?;
-    found.text(layout, state, &CachedProbe::new())
+fn through_kernel(
+    found: &TaskLayout,
+    layout: &Layout,
+    state: usize,
+    recording: &mut Recording<'_>,
+) -> Option<u32> {
+    let (memory, process) = (MEMORY.with(recording), std::process::id());
+    if memory.as_ref().is_none_or(|(of, _)| *of != process) {
+        Probe::new()?;
+        *memory = Some((process, CachedProbe::new()));
+    }
+    let (_, memory) = memory.as_ref()?;
+    memory.clear();
+    found.text(layout, state, memory)
 }
 
 /// The labels of a task below others, and then a set's, which count for more. `None` if there is no room to record them.

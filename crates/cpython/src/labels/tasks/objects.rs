@@ -2,17 +2,16 @@
 
 use super::super::hamt::Words;
 use super::texts::{LONGEST, Text};
+use crate::api::OB_TYPE;
 use crate::layout::Layout;
 
-/// `PyObject.ob_type`.
-const TYPE: usize = 8;
 /// Bases of a type that are looked at.
 const MOST_BASES: usize = 8;
 /// `DictKeysKind` of tables whose keys need not be texts: their entries begin with the hash.
 const GENERAL: u8 = 0;
 
 pub fn type_of(words: &impl Words, object: usize) -> Option<usize> {
-    words.word(object.checked_add(TYPE)?)
+    words.word(object.checked_add(OB_TYPE)?)
 }
 
 /// Whether a type has this name, which ends with a zero.
