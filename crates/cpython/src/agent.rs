@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 
 use nthbyte_heap::{Heap, HeapObserver, HugePages, NOT_INTERESTED, SampledBlock};
+use nthbyte_host::process::Probe;
 use nthbyte_mimalloc::ThreadedObserver;
 use nthbyte_profile::event::{LostKind, Nanos};
 use nthbyte_profile::holders::Reason;
@@ -21,7 +22,7 @@ use nthbyte_sampling::{Period, SamplePoints};
 use nthbyte_session::config::SnapshotMode;
 use nthbyte_session::snapshots::due;
 use nthbyte_session::{
-    Config, Mark, RUNNING_ALREADY, Session, SessionOutcome, native, record_waiting,
+    Config, Mark, RUNNING_ALREADY, Session, SessionOutcome, native, record_for, record_waiting,
 };
 
 use crate::api::{FREE_THREADED, Gil};
@@ -48,8 +49,8 @@ extern "C" fn finalized() {
 }
 
 const FINALIZED: &str = "this process has finalized CPython, and nthbyte works until then only: start it before the first Py_Finalize";
-/// What is mapped for objects is not told from the rest of mimalloc's memory.
-const OF_MIMALLOC: &str = "without the GIL, the memory that CPython's allocator has mapped for objects is shown as from before the session, or as mappings";
+/// In the child of a fork.
+const HALF_CHANGED: &str = "this process was forked while another thread recorded, which did not end in a second: it has no samples of Python's memory";
 const BUSY: &str = "nthbyte is busy; start it outside of its own callbacks";
 
 /// The patches in this process, and the state of the session.
@@ -241,6 +242,11 @@ fn forget_looked_up_names(gil: &mut Gil) {
 /// Ends the session. `None` if no session is running.
 pub fn stop(gil: &mut Gil) -> Option<SessionOutcome> {
     refuse_sub_interpreters(gil).ok()?;
+    if FREE_THREADED && agent_lock::is_broken() {
+        // The profile of this process has what other sources recorded, and says what is missing.
+        let _ = nthbyte_session::flush();
+        return None;
+    }
     if attribute_cache::is_due_at_end() {
         forget_looked_up_names(gil);
     }
@@ -354,8 +360,8 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
     let installed = unsafe { Installed::install(gil, &layout, huge_pages)? };
     accounts::publish(installed.heap());
     let hooks = installed.has_debug_hooks();
-    // With debug hooks, every allocation has the hooks as its call site. mimalloc's slow path does not know it.
-    let sites = if hooks || FREE_THREADED {
+    // With debug hooks, every allocation has the hooks as its call site.
+    let sites = if hooks {
         AllocationSites::default()
     } else {
         // SAFETY: the heap is in place, and no session has begun.
@@ -379,9 +385,7 @@ fn create(gil: &mut Gil, huge_pages: HugePages) -> Result<(), String> {
     // SAFETY: the layout was verified.
     unsafe {
         dealloc::install(gil, &layout, code_freed, type_freed);
-        if !FREE_THREADED {
-            allocated_blocks::install(gil, &layout, blocks_in_use);
-        }
+        allocated_blocks::install(gil, &layout, blocks_in_use);
         forks::install(gil, &layout);
     }
     Ok(())
@@ -416,9 +420,6 @@ impl Agent {
         notes.extend(labels::note().map(str::to_owned));
         if !self.tracker.can_tell_types() {
             notes.push(format!("types are not known: {READS_ARE_FORBIDDEN}"));
-        }
-        if FREE_THREADED {
-            notes.push(OF_MIMALLOC.to_owned());
         }
         let mut config = config.clone();
         if let Some(hz) = config.cpu_hz {
@@ -505,6 +506,16 @@ unsafe extern "C" fn sampled(_: *mut c_void, sample: &SampledBlock) -> u32 {
 
 /// Counts a sample for which the agent could not be had.
 fn missed() {
+    if FREE_THREADED && agent_lock::is_broken() {
+        // Nobody else says so in this process.
+        if let Some(mut recording) = record_for(LostKind::Allocations) {
+            if agent_lock::is_first_to_say() {
+                recording.note(HALF_CHANGED);
+            }
+            recording.lost(LostKind::Allocations, 1);
+        }
+        return;
+    }
     if let Some(cell) = cell() {
         cell.missed.fetch_add(1, Relaxed);
     }
@@ -576,11 +587,24 @@ fn type_freed(gil: &mut Gil, class: usize) {
     });
 }
 
-fn blocks_in_use(gil: &mut Gil) -> Option<usize> {
+/// Where a thread state has its interpreter.
+const INTERPRETER: usize = 16;
+
+fn blocks_in_use(gil: &mut Gil) -> Option<isize> {
+    if FREE_THREADED {
+        let probe = Probe::new()?;
+        // SAFETY: the caller has a thread state.
+        let own = unsafe {
+            (gil.api().PyThreadState_GetInterpreter)((gil.api().PyThreadState_GetUnchecked)())
+        };
+        // Another thread's state may be gone.
+        let is_counted = |state| probe.read::<usize>(state + INTERPRETER) == Some(own as usize);
+        return Some(-nthbyte_mimalloc::held(&is_counted).cast_signed());
+    }
     // Not `guarded`: the blocks must be counted even after a panic.
     let agent = gil.agent()?;
     // SAFETY: the agent is borrowed, so the main GIL is held.
-    Some(unsafe { Heap::blocks_in_use(agent.installed.heap().cast()) })
+    Some(unsafe { Heap::blocks_in_use(agent.installed.heap().cast()) }.cast_signed())
 }
 
 const GC_HANDLERS: gc_callbacks::Handlers = gc_callbacks::Handlers {

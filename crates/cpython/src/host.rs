@@ -7,6 +7,7 @@ use nthbyte_profile::event::LabelSetId;
 use nthbyte_session::native::{Placed, Request};
 use nthbyte_session::{Host, Recording};
 
+use crate::api::FREE_THREADED;
 use crate::heap::accounts;
 use crate::patches::forks;
 use crate::pending;
@@ -55,6 +56,11 @@ impl Host for CPython {
 
     fn place(&self, recording: &mut Recording<'_>, _: &Request) -> Option<Placed> {
         native::place(recording, ticks::own_threads::place)
+    }
+
+    fn is_own(&self, request: &Request) -> bool {
+        // What mimalloc maps is Python's heap, in a build without the GIL.
+        FREE_THREADED && request.kind.is_mapping() && nthbyte_mimalloc::is_asking()
     }
 
     fn labels(&self, recording: &mut Recording<'_>) -> Option<LabelSetId> {

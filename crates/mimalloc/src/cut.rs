@@ -19,7 +19,7 @@ use nthbyte_sampling::{Countdown, SamplePoints};
 
 use crate::layout::{
     Block, CLASSES, GC_BITS, HEAP_GC, HEAP_GC_PRE, HEAPS, PRE_HEADER, Page, SMALL_MAX, class_of,
-    direct, first_entries, heap_at,
+    direct, first_entries, has_delayed_frees, heap_at,
 };
 use crate::record::{Class, Record, add, are_several, domain_of, free_list, pages_of};
 use crate::settings;
@@ -34,6 +34,7 @@ const SEEN: u8 = 0xA5;
 pub fn count(class: &mut Class) -> u64 {
     let allocations = u64::from(class.fake.used.wrapping_sub(class.base));
     class.base = class.fake.used;
+    class.held = class.held.wrapping_sub(allocations as u32);
     class.allocations += allocations;
     class
         .countdown
@@ -65,6 +66,8 @@ pub unsafe fn point(heap: *mut u8, number: usize, class: &mut Class) {
 ///
 /// # Safety
 /// Free blocks of a page of this heap.
+#[inline(never)]
+#[unsafe(link_section = "nthbyte_hot")]
 pub unsafe fn hide_from_collector(heap: usize, mut block: *mut Block) {
     let at = GC_BITS + if heap == HEAP_GC_PRE { PRE_HEADER } else { 0 };
     while !block.is_null() {
@@ -76,53 +79,86 @@ pub unsafe fn hide_from_collector(heap: usize, mut block: *mut Block) {
     }
 }
 
-/// Takes from a page what may be allocated before the sample point (D2), if the class's list is empty.
+/// Takes from a page what may be allocated before the sample point (D2). The class's list is empty.
 ///
 /// # Safety
 /// The page is of this class of the calling thread.
-pub unsafe fn refill(heap: usize, class: &mut Class, real: *mut Page) {
-    let most = until_sample(class);
+#[inline(always)]
+pub unsafe fn refill(class: &mut Class, real: *mut Page) {
     // SAFETY: by the contract; no collection runs while this thread is in an allocation.
     unsafe {
         let head = (*real).free;
-        if !class.fake.free.is_null() || head.is_null() || most == 0 {
+        debug_assert!(class.fake.free.is_null());
+        if head.is_null() {
             return;
         }
-        if heap >= HEAP_GC
-            && (real != class.real
-                || (*real).capacity != class.capacity
-                || (*real).debug_offset != SEEN)
-        {
-            hide_from_collector(heap, head);
-            (*real).debug_offset = SEEN;
+        let heap = usize::from(class.heap);
+        if heap >= HEAP_GC {
+            let is_seen = real == class.real
+                && (*real).capacity == class.capacity
+                && (*real).debug_offset == SEEN;
+            if !is_seen {
+                hide_from_collector(heap, head);
+                (*real).debug_offset = SEEN;
+                class.real = real;
+                class.capacity = (*real).capacity;
+            }
         }
         let all = u32::from((*real).capacity).wrapping_sub((*real).used);
+        let bytes = u64::from(all) * u64::from(class.fake.block_size);
         // Without blocks that were freed here or elsewhere, all that are not in use are on the list.
-        let taken = if (*real).local_free.is_null() && u64::from(all) <= most {
+        let taken = if (*real).local_free.is_null() && bytes < class.countdown.bytes_until_sample()
+        {
             (*real).free = null_mut();
             all
         } else {
-            let mut tail = head;
-            let mut taken = 1;
-            while u64::from(taken) < most && !(*tail).next.is_null() {
-                tail = (*tail).next;
-                taken += 1;
+            match cut(real, until_sample(class)) {
+                0 => return,
+                taken => taken,
             }
-            (*real).free = (*tail).next;
-            (*tail).next = null_mut();
-            taken
         };
         (*real).used += taken;
+        class.held = taken;
         class.fake.free = head;
-        class.fake.zero_and_expire = 0;
-        class.real = real;
-        class.capacity = (*real).capacity;
+    }
+}
+
+/// Leaves a page what comes after its first `most` free blocks. Returns how many these are.
+///
+/// # Safety
+/// The page's list is not empty.
+#[unsafe(link_section = "nthbyte_hot")]
+unsafe fn cut(real: *mut Page, most: u64) -> u32 {
+    if most == 0 {
+        return 0;
+    }
+    // SAFETY: by the contract, free blocks.
+    unsafe {
+        let mut tail = (*real).free;
+        let mut taken = 1;
+        while u64::from(taken) < most && !(*tail).next.is_null() {
+            tail = (*tail).next;
+            taken += 1;
+        }
+        (*real).free = (*tail).next;
+        (*tail).next = null_mut();
+        taken
     }
 }
 
 /// The distance to the next sample point.
 fn countdown(points: &mut Option<SamplePoints>) -> Countdown {
     points.as_mut().map_or(Countdown::NEVER, Countdown::new)
+}
+
+/// Whether mimalloc's generic path may set entries of a heap because other threads have freed blocks of full pages: asked before.
+///
+/// # Safety
+/// The heap is the calling thread's.
+#[inline(always)]
+pub unsafe fn had_frees(heap: *mut u8) -> bool {
+    // SAFETY: by the contract.
+    are_several() && unsafe { has_delayed_frees(heap) }
 }
 
 impl Record {
@@ -136,6 +172,8 @@ impl Record {
         let class = &mut self.classes[heap][number];
         if !class.is_active {
             class.is_active = true;
+            class.heap = heap as u8;
+            class.number = number as u8;
             class.fake.thread_free = own as usize;
             class.fake.block_size = block_size;
             class.fake.heap = heap_at(self.state.load(Relaxed) as *mut u8, heap) as usize;
@@ -166,9 +204,16 @@ impl Record {
                     }
                     let number = class_of(8 * words);
                     let class = self.class(heap, number, size);
-                    refill(heap, class, page);
+                    refill(class, page);
                     point(address, number, class);
                 }
+            }
+            // A large request finds the record by this entry.
+            let number = class_of(SMALL_MAX);
+            // SAFETY: by the contract.
+            unsafe {
+                let class = self.class(heap, number, SMALL_MAX as u32);
+                point(address, number, class);
             }
         }
         // SAFETY: by the contract.
@@ -258,21 +303,32 @@ impl Record {
         }
     }
 
-    /// After mimalloc's generic path: if pages came or went, in any heap, entries of any class may have been set. Other threads
-    /// may have freed the first block of a full page of this heap, so that its own entries are looked at each time once there were
-    /// other threads.
+    /// After mimalloc's generic path: if pages came or went, in any heap, entries of any class may have been set. `had_frees`: other
+    /// threads had freed blocks of full pages of this heap ([`had_frees`]), which may have set its own entries.
     ///
     /// # Safety
     /// As for [`Record::take_over`].
-    #[inline]
-    pub unsafe fn look(&mut self, state: *mut u8, heap: usize) {
+    #[inline(always)]
+    pub unsafe fn look(&mut self, heap: usize, had_frees: bool) {
         // SAFETY: by the contract.
         unsafe {
+            let state = self.state.load(Relaxed) as *mut u8;
             let pages = pages_of(state);
+            if pages != self.pages || had_frees {
+                self.look_at_entries(heap, pages);
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[unsafe(link_section = "nthbyte_hot")]
+    unsafe extern "C" fn look_at_entries(&mut self, heap: usize, pages: usize) {
+        let state = self.state.load(Relaxed) as *mut u8;
+        // SAFETY: by the contract of `look`.
+        unsafe {
             if pages == self.pages {
-                if are_several() {
-                    self.repair(state, heap);
-                }
+                self.repair(state, heap);
             } else {
                 self.pages = pages;
                 for heap in 0..HEAPS {

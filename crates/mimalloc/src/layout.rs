@@ -176,6 +176,26 @@ pub struct Queue {
     pub block_size: usize,
 }
 
+/// The end of `mi_segment_t` before its thread.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct SegmentHeader {
+    /// Its address, and a number of the process.
+    pub cookie: usize,
+    pub segment_slices: usize,
+    /// How many slices its header takes.
+    pub info_slices: usize,
+    pub kind: usize,
+    /// How many slices have records.
+    pub slice_entries: usize,
+    pub thread: usize,
+}
+
+/// The address of a segment's header.
+pub const fn segment_header(segment: usize) -> usize {
+    segment + V3_13.segment_thread + 8 - size_of::<SegmentHeader>()
+}
+
 /// The segment of a block.
 #[inline(always)]
 pub fn segment_of(block: *mut u8) -> *mut u8 {
@@ -242,6 +262,17 @@ pub fn queue(heap: *mut u8, class: usize) -> *mut Queue {
 pub unsafe fn page_count(heap: *mut u8) -> usize {
     // SAFETY: by the contract.
     unsafe { heap.add(V3_13.page_count).cast::<usize>().read() }
+}
+
+/// Whether other threads have freed blocks of full pages of a heap, since its thread looked last: its `thread_delayed_free`, which
+/// follows the queues.
+///
+/// # Safety
+/// The heap is of the calling thread.
+#[inline(always)]
+pub unsafe fn has_delayed_frees(heap: *mut u8) -> bool {
+    // SAFETY: by the contract. Other threads write the word at once.
+    unsafe { (*queue(heap, QUEUES).cast::<AtomicUsize>()).load(Relaxed) != 0 }
 }
 
 /// The size class of a request, at most [`SHARED_MAX`] bytes (`mi_bin`): 4 for each power of two from 64 bytes on, and

@@ -41,16 +41,20 @@
 //! | `record` | each thread: its birth, its end, its totals |
 //! | `cut` | lists that end before the sample point |
 //! | `sampled` | blocks for samples; the calls of the observer |
+//! | `survey` | what the memory is used for |
 //! | `slow` | the slow paths |
+//! | `entry` | their entries, which note the allocation site |
 //! | `fast` | the fast paths |
 
 mod cut;
+mod entry;
 mod fast;
 mod layout;
 mod record;
 mod sampled;
 mod settings;
 mod slow;
+mod survey;
 mod thread;
 mod tokens;
 mod verify;
@@ -58,10 +62,11 @@ mod verify;
 #[cfg(feature = "test-seams")]
 pub mod seams;
 
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use nthbyte_heap::Fallback;
+use nthbyte_heap::{Fallback, Survey};
 use nthbyte_sampling::{Period, SamplePoints};
 
 pub use settings::ThreadedObserver;
@@ -82,7 +87,8 @@ pub struct Statistics {
     pub lost: u64,
 }
 
-/// Puts our functions before mimalloc's, which they call as `wrap` returns them, objects first. Sampling is off.
+/// Puts our functions before mimalloc's. In a thread that has no record yet, and where it is rare, they call these as `wrap` returns
+/// them, objects first; else [`is_asking`] says that they call them. Sampling is off.
 ///
 /// # Errors
 /// One clause that says what prevents it. Nothing has changed then.
@@ -104,7 +110,7 @@ pub unsafe fn install(
     }
     // SAFETY: nothing is installed yet. Each function works beside mimalloc's: another thread may see some of each.
     unsafe {
-        settings::set_originals(wrap(originals));
+        settings::set_originals(originals, wrap(originals));
         for (domain, number) in [
             (nthbyte_heap::BlockDomain::Object, verify::DOMAINS[0]),
             (nthbyte_heap::BlockDomain::Memory, verify::DOMAINS[1]),
@@ -117,16 +123,47 @@ pub unsafe fn install(
     Ok(())
 }
 
-/// Starts a session. Each thread takes part from its next slow path on, which comes before it has allocated 64 KiB of one size.
+/// Starts a session. The calling thread takes part at once, others from their next slow path on, which comes before they have
+/// allocated 64 KiB of one size.
 ///
 /// # Safety
-/// The functions were installed.
+/// The functions were installed; the calling thread is in none of them.
 pub unsafe fn start(points: SamplePoints, observer: ThreadedObserver) {
     settings::change(|settings| {
         settings.points = Some(points);
         settings.observer = Some(observer);
         settings.session += 1;
     });
+    slow::join();
+}
+
+/// Whether a slow path of the calling thread has called mimalloc. What it maps is not the program's.
+#[must_use]
+pub fn is_asking() -> bool {
+    IS_INSTALLED.load(Acquire) && record::is_asking()
+}
+
+/// Calls `visit` with the addresses of each segment of mimalloc, in order. Any thread may call this, and the next one.
+pub fn segments(visit: &mut dyn FnMut(Range<usize>)) {
+    if IS_INSTALLED.load(Acquire) {
+        survey::visit(visit);
+    }
+}
+
+/// What mimalloc's segments are used for. Looks at `most` of them at most. `None` if they cannot be read.
+#[must_use]
+pub fn survey(most: usize) -> Option<Survey> {
+    IS_INSTALLED
+        .load(Acquire)
+        .then(|| survey::survey(most))
+        .flatten()
+}
+
+/// The number of free blocks that mimalloc counts as in use, because our lists have them: of the threads whose state, by its
+/// address, `is_counted`.
+#[must_use]
+pub fn held(is_counted: &dyn Fn(usize) -> bool) -> usize {
+    record::held(is_counted).0
 }
 
 /// Changes the period of the running session. Threads take it over as at the start.

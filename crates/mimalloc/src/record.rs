@@ -17,7 +17,7 @@ use nthbyte_sampling::{Countdown, SamplePoints};
 
 use crate::layout::{Block, CLASSES, HEAP_MEM, HEAPS, Page, V3_13, heap_at, page_count};
 use crate::settings::{ThreadedObserver, original};
-use crate::thread::thread_pointer;
+use crate::thread::{thread_pointer, thread_state};
 use crate::tokens;
 
 /// A size class of one heap of one thread.
@@ -25,11 +25,16 @@ use crate::tokens;
 pub struct Class {
     /// The record that `pages_free_direct` points at. The first field: a pointer to it is a pointer to the class.
     pub fake: Page,
-    /// The page whose blocks the fake record has, and how many it had been carved into then.
+    /// Of the collector's heaps: the page whose blocks the collector was told to ignore last, and how many it had been carved into then.
     pub real: *mut Page,
     pub capacity: u16,
+    /// The numbers of the heap and of the class.
+    pub heap: u8,
+    pub number: u8,
     /// `fake.used` when the class was counted last.
     pub base: u32,
+    /// The length of the list then; of no meaning while it is empty.
+    pub held: u32,
     pub is_active: bool,
     /// The distance to the next sample point, in bytes of this class.
     pub countdown: Countdown,
@@ -39,7 +44,12 @@ pub struct Class {
     pub spare: *mut Block,
     /// Such blocks that other threads freed.
     pub remote: AtomicPtr<Block>,
+    /// The number of both.
+    pub spares: AtomicU32,
 }
+
+/// The version while the observer runs: none of the settings.
+pub const INSIDE: u32 = u32::MAX;
 
 /// A thread with a state.
 pub struct Record {
@@ -50,15 +60,15 @@ pub struct Record {
     /// The thread pointer of the thread that was in a slow path last.
     pub thread: AtomicUsize,
     next: *mut Self,
-    /// The version of the settings that the thread has taken over.
+    /// The version of the settings that the thread has taken over, or [`INSIDE`].
     pub version: u32,
     pub session: u32,
     pub points: Option<SamplePoints>,
     pub observer: Option<ThreadedObserver>,
     /// The distance to the next sample point among requests that are larger than small ones, in bytes that are asked for.
     pub large: Countdown,
-    /// Whether the observer is running.
-    pub is_inside: bool,
+    /// Whether mimalloc was asked for a block.
+    pub is_asking: AtomicBool,
     /// The pages of all heaps when the entries were looked at last.
     pub pages: usize,
     /// The numbers of the classes that were used, of each heap, and how many these are.
@@ -324,7 +334,7 @@ unsafe fn begin(record: *mut Record) {
         (*record).points = None;
         (*record).observer = None;
         (*record).large = Countdown::NEVER;
-        (*record).is_inside = false;
+        (*record).is_asking.store(false, Relaxed);
         (*record).pages = usize::MAX;
         (*record).actives = [0; HEAPS];
         for class in (*record).classes.as_flattened_mut() {
@@ -336,8 +346,55 @@ unsafe fn begin(record: *mut Record) {
                 class.allocations = 0;
                 class.spare = null_mut();
             }
+            class.spares.store(0, Relaxed);
         }
     }
+}
+
+/// Whether the calling thread has asked mimalloc for a block in a slow path: what it maps is not the program's.
+pub fn is_asking() -> bool {
+    // SAFETY: the place was found before there were records; without, this is not called.
+    let state = unsafe { thread_state() } as usize;
+    let mut is_asking = false;
+    if state != 0 {
+        for_each(|record| {
+            // SAFETY: records are never freed.
+            unsafe {
+                is_asking |=
+                    (*record).state.load(Relaxed) == state && (*record).is_asking.load(Relaxed);
+            }
+        });
+    }
+    is_asking
+}
+
+/// The number and the bytes of the blocks on the lists of all threads whose state passes: mimalloc counts them as in use.
+pub fn held(is_counted: &dyn Fn(usize) -> bool) -> (usize, usize) {
+    let (mut blocks, mut bytes) = (0, 0);
+    for_each(|record| {
+        // SAFETY: records are never freed. Other threads may write: each word is read at once, and only summed up.
+        unsafe {
+            let state = (*record).state.load(Relaxed);
+            if state == 0 || !is_counted(state) {
+                return;
+            }
+            for at in 0..HEAPS * CLASSES {
+                let class = (&raw const (*record).classes).cast::<Class>().add(at);
+                let mut held = (*class).spares.load(Relaxed) as usize;
+                if !(&raw const (*class).fake.free).read_volatile().is_null() {
+                    let taken = (&raw const (*class).fake.used)
+                        .read_volatile()
+                        .wrapping_sub((&raw const (*class).base).read_volatile());
+                    held += (&raw const (*class).held)
+                        .read_volatile()
+                        .saturating_sub(taken) as usize;
+                }
+                blocks += held;
+                bytes += held * (&raw const (*class).fake.block_size).read_volatile() as usize;
+            }
+        }
+    });
+    (blocks, bytes)
 }
 
 impl Record {
@@ -425,6 +482,7 @@ unsafe fn retire(record: *mut Record) {
                 let domain = domain_of(heap);
                 free_list(std::mem::replace(&mut class.fake.free, null_mut()), domain);
                 free_list(std::mem::replace(&mut class.spare, null_mut()), domain);
+                class.spares.store(0, Relaxed);
             }
         }
         give_back_remote(record);

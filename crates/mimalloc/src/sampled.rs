@@ -13,8 +13,8 @@ use crate::layout::{
     Block, FLAG_ALIGNED, HEAP_GC, Page, SHARED_MAX, class_of, page_of, queue, segment_of,
     size_of_queue,
 };
-use crate::record::{Class, Record, add, domain_of, locked};
-use crate::settings::{self, original};
+use crate::record::{Class, INSIDE, Record, add, domain_of, locked};
+use crate::settings::{self, marked};
 use crate::tokens::{self, SampledPage};
 
 /// How often a page for sampled blocks is asked for, if mimalloc answers with one that has other blocks: it has reclaimed a page
@@ -50,6 +50,7 @@ pub unsafe fn block(
     }
     let class = &mut record.classes[heap][number];
     let block = class.spare;
+    class.spares.fetch_sub(1, Relaxed);
     // SAFETY: a free block, whose page is one of sampled blocks.
     unsafe {
         class.spare = (*block).next;
@@ -61,7 +62,7 @@ pub unsafe fn block(
 /// Gets a page without blocks from mimalloc. Returns whether that succeeded. The queue of the class is hidden while mimalloc
 /// allocates one block. All blocks of the page are in use then as far as mimalloc knows, and it makes no more of them.
 unsafe fn fill(heap: usize, address: *mut u8, number: usize, class: &mut Class) -> bool {
-    let original = original(domain_of(heap));
+    let original = marked(domain_of(heap));
     let size = size_of_queue(number);
     // SAFETY: the calling thread's heap.
     unsafe {
@@ -118,6 +119,7 @@ unsafe fn fill(heap: usize, address: *mut u8, number: usize, class: &mut Class) 
             hide_from_collector(heap, block);
         }
         class.spare = block;
+        class.spares.fetch_add(capacity, Relaxed);
         true
     }
 }
@@ -162,6 +164,8 @@ pub struct Sample {
     pub block_size: usize,
     pub points: u32,
     pub heap: usize,
+    /// The return address of the call of our function; 0 if unknown.
+    pub site: usize,
 }
 
 /// Tells the observer of a sample, and notes the block's token.
@@ -178,15 +182,17 @@ pub fn tell(record: &mut Record, taken: &Sample, page: &SampledPage) {
         block_size: taken.block_size,
         points: taken.points,
         domain: domain_of(taken.heap),
-        site: 0,
+        site: taken.site,
         near: 0,
     };
     let points = record.points.as_ref();
     let period = points.map_or(Period::EVERY, SamplePoints::period);
-    record.is_inside = true;
     // Inside of the observer, the thread does not come here.
+    let version = record.version;
+    // SAFETY: the thread's own record. The observer may come to a slow path, which looks at it.
+    unsafe { (&raw mut record.version).write_volatile(INSIDE) };
     let token = keep_errno(|| (observer.sampled)(observer.context, &sample, period));
-    record.is_inside = false;
+    record.version = version;
     page.set(taken.block, record.session, token);
 }
 
@@ -211,6 +217,7 @@ pub unsafe fn free(record: Option<&mut Record>, page: *mut Page, block: *mut u8)
     let block = block.cast::<Block>();
     // SAFETY: classes are never freed. Only their thread uses `spare`.
     unsafe {
+        (*owner).spares.fetch_add(1, Relaxed);
         if record.is_some_and(|record| record.class_at(owner.cast()).is_some()) {
             (*block).next = (*owner).spare;
             (*owner).spare = block;

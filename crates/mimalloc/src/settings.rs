@@ -33,20 +33,34 @@ impl<T: Copy> Once<T> {
 }
 
 static ORIGINALS: Once<[Fallback; 2]> = Once(UnsafeCell::new(None));
+static MARKED: Once<[Fallback; 2]> = Once(UnsafeCell::new(None));
 
-/// Sets the functions that ours stand before.
+/// Sets the functions that ours stand before, and the same with marks.
 ///
 /// # Safety
 /// Ours are not installed yet.
-pub unsafe fn set_originals(originals: [Fallback; 2]) {
+pub unsafe fn set_originals(originals: [Fallback; 2], marked: [Fallback; 2]) {
     // SAFETY: by the contract.
-    unsafe { ORIGINALS.set(originals) };
+    unsafe {
+        ORIGINALS.set(originals);
+        MARKED.set(marked);
+    }
 }
 
 /// mimalloc's functions for a domain.
 #[inline(always)]
 pub fn original(domain: BlockDomain) -> Fallback {
-    match ORIGINALS.get() {
+    of(&ORIGINALS, domain)
+}
+
+/// The same with marks, for calls of a thread without a record, or that are rare.
+pub fn marked(domain: BlockDomain) -> Fallback {
+    of(&MARKED, domain)
+}
+
+#[inline(always)]
+fn of(functions: &Once<[Fallback; 2]>, domain: BlockDomain) -> Fallback {
+    match functions.get() {
         Some(originals) => originals[domain as usize],
         // Our functions are installed after it was set.
         None => std::process::abort(),

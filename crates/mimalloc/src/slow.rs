@@ -1,36 +1,40 @@
 //! The slow paths: the list is empty, the request is large, or the page of a freed block has a flag.
 
 use std::ffi::c_void;
+use std::sync::atomic::Ordering::Relaxed;
 
-use nthbyte_heap::BlockDomain;
+use nthbyte_heap::{BlockDomain, Fallback};
 
-use crate::cut::{count, point, refill, until_sample};
+use crate::cut::{count, had_frees, point, refill, until_sample};
 use crate::layout::{
     FLAG_ALIGNED, HUGE_BLOCK, SHARED_MAX, SMALL_MAX, class_of, direct, heap_at, heap_number,
     page_of, segment_of, size_of_queue, thread_of,
 };
-use crate::record::{self, Record, add, domain_of};
+use crate::record::{self, Class, INSIDE, Record, add, domain_of};
 use crate::sampled::{self, Sample};
-use crate::settings::{original, version};
+use crate::settings::{marked, original, version};
 use crate::thread::{thread_pointer, thread_state};
 use crate::tokens::{self, SampledPage};
 
 /// A request of a thread with a record.
 #[derive(Clone, Copy)]
 struct Request {
-    state: *mut u8,
     /// The number and the address of the heap.
     heap: usize,
     address: *mut u8,
     size: usize,
     zero: bool,
+    /// The return address of the call of our function; 0 if unknown.
+    site: usize,
 }
 
 impl Request {
     /// Asks mimalloc.
-    unsafe fn ask(self) -> *mut u8 {
-        // SAFETY: by the contract of `allocate`.
-        unsafe { ask(domain_of(self.heap), self.size, self.zero) }
+    unsafe fn ask(self, record: &Record) -> *mut u8 {
+        // SAFETY: by the contract of `small` and `large`.
+        asking(record, || unsafe {
+            ask(original(domain_of(self.heap)), self.size, self.zero)
+        })
     }
 
     /// A block of so many bytes, which are zero if that is asked for.
@@ -43,10 +47,21 @@ impl Request {
     }
 }
 
+const fn domain(object: bool) -> BlockDomain {
+    if object {
+        BlockDomain::Object
+    } else {
+        BlockDomain::Memory
+    }
+}
+
 /// Asks mimalloc.
-unsafe fn ask(domain: BlockDomain, size: usize, zero: bool) -> *mut u8 {
-    let original = original(domain);
-    // SAFETY: mimalloc's function, in a thread with a state.
+///
+/// # Safety
+/// In a thread with a state.
+#[inline(always)]
+unsafe fn ask(original: Fallback, size: usize, zero: bool) -> *mut u8 {
+    // SAFETY: mimalloc's function, by the contract.
     unsafe {
         if zero {
             (original.calloc)(original.context, 1, size).cast()
@@ -54,6 +69,15 @@ unsafe fn ask(domain: BlockDomain, size: usize, zero: bool) -> *mut u8 {
             (original.malloc)(original.context, size).cast()
         }
     }
+}
+
+/// Asks mimalloc, whose mappings are not the program's: two stores, where a mark costs a call.
+#[inline(always)]
+fn asking(record: &Record, ask: impl FnOnce() -> *mut u8) -> *mut u8 {
+    record.is_asking.store(true, Relaxed);
+    let block = ask();
+    record.is_asking.store(false, Relaxed);
+    block
 }
 
 /// The calling thread's record, with the settings of the session.
@@ -72,11 +96,11 @@ unsafe fn prepare(
     state: *mut u8,
     (record, is_new): (*mut Record, bool),
 ) -> Option<&'static mut Record> {
-    // SAFETY: by the contract. One reference at a time: only this thread uses its record, and `is_inside` says whether it is
+    // SAFETY: by the contract. One reference at a time: only this thread uses its record, and `INSIDE` says whether it is
     // further up the stack.
     unsafe {
         let record = &mut *record;
-        if record.is_inside {
+        if record.version == INSIDE {
             return None;
         }
         if record.version != version() {
@@ -89,52 +113,136 @@ unsafe fn prepare(
     }
 }
 
-/// Allocates.
-///
-/// # Safety
-/// The heap is one of the calling thread's, whose state is there. Called by our functions only.
-#[cold]
-#[inline(never)]
-#[unsafe(link_section = "nthbyte_hot")]
-pub unsafe fn allocate(address: *mut u8, size: usize, zero: bool) -> *mut u8 {
-    // SAFETY: by the contract.
+/// Lets the calling thread take part in the session from now on, if it has a state.
+pub fn join() {
+    // SAFETY: the place was found before anything was installed; a state is the calling thread's.
     unsafe {
         let state = thread_state();
-        let Some(heap) = heap_number(state, address as usize) else {
-            return ask(BlockDomain::Object, size, zero);
-        };
-        // Where the entry points at a fake record, that is the thread's.
-        let known = (size <= SMALL_MAX)
-            .then(|| record::of_fake(*direct(address).add(size.div_ceil(8))))
-            .flatten();
-        let record = match known {
-            Some(record) => prepare(state, (record, false)),
-            None => prepared(state),
-        };
-        let Some(record) = record else {
-            return ask(domain_of(heap), size, zero);
-        };
-        let request = Request {
-            state,
-            heap,
-            address,
-            size,
-            zero,
-        };
-        if size > SMALL_MAX {
-            large(record, request)
-        } else {
-            small(record, request)
+        if !state.is_null() {
+            prepared(state);
         }
     }
 }
 
-unsafe fn small(record: &mut Record, request: Request) -> *mut u8 {
+/// The record behind an entry of the calling thread's heap, if mimalloc has not set it, and the thread has the current settings.
+///
+/// # Safety
+/// The heap is one of the calling thread's.
+#[inline(always)]
+unsafe fn behind(address: *mut u8, words: usize) -> Option<(*mut Record, *mut Class)> {
+    // SAFETY: by the contract.
+    unsafe {
+        let entry = *direct(address).add(words);
+        let record = record::of_fake(entry)?;
+        ((*record).version == version()).then_some((record, entry.cast()))
+    }
+}
+
+/// Allocates at most [`SMALL_MAX`] bytes for the call that returns to `site`. The list is empty, or the entry is not ours.
+///
+/// # Safety
+/// The heap is one of the calling thread's, whose state is there. Called by our functions only.
+#[unsafe(link_section = "nthbyte_hot")]
+pub unsafe extern "C" fn small<const OBJECT: bool, const ZERO: bool>(
+    address: *mut u8,
+    size: usize,
+    site: usize,
+) -> *mut c_void {
+    // SAFETY: by the contract. No reference to the record or the class is alive while mimalloc runs, which looks at the list.
+    unsafe {
+        if let Some((record, class)) = behind(address, size.div_ceil(8)) {
+            let block_size = u64::from((*class).fake.block_size);
+            let used = (*class).fake.used;
+            let allocations = u64::from(used.wrapping_sub((*class).base)) + 1;
+            let bytes = allocations * block_size;
+            debug_assert!((*class).fake.free.is_null());
+            if bytes < (*class).countdown.bytes_until_sample() {
+                let had_frees = had_frees(address);
+                let block = asking(&*record, || ask(original(domain(OBJECT)), size, ZERO));
+                if !block.is_null() {
+                    (*class).base = used;
+                    (*class).allocations += allocations;
+                    (*class).countdown.pass_fewer(bytes);
+                    refill(&mut *class, page_of(segment_of(block), block));
+                    if *direct(address).add(block_size as usize / 8) != class.cast() {
+                        point(address, usize::from((*class).number), &mut *class);
+                    }
+                    (*record).look(usize::from((*class).heap), had_frees);
+                }
+                return block.cast();
+            }
+        }
+        otherwise(domain(OBJECT), address, size, ZERO, site)
+    }
+}
+
+/// Allocates more than [`SMALL_MAX`] bytes for the call that returns to `site`.
+///
+/// # Safety
+/// As for [`small`].
+#[unsafe(link_section = "nthbyte_hot")]
+pub unsafe extern "C" fn large<const OBJECT: bool, const ZERO: bool>(
+    address: *mut u8,
+    size: usize,
+    site: usize,
+) -> *mut c_void {
+    // SAFETY: as in `small`.
+    unsafe {
+        if let Some((record, class)) = behind(address, SMALL_MAX / 8)
+            && (size as u64) < (*record).large.bytes_until_sample()
+        {
+            (*record).large.pass_fewer(size as u64);
+            add(&(*record).counts.large, 1);
+            add(&(*record).counts.large_bytes, size as u64);
+            let had_frees = had_frees(address);
+            let block = asking(&*record, || ask(original(domain(OBJECT)), size, ZERO));
+            (*record).look(usize::from((*class).heap), had_frees);
+            return block.cast();
+        }
+        otherwise(domain(OBJECT), address, size, ZERO, site)
+    }
+}
+
+/// As [`small`] and [`large`], where a sample is due, or the thread's record is not known.
+#[cold]
+#[inline(never)]
+#[unsafe(link_section = "nthbyte_hot")]
+unsafe extern "C" fn otherwise(
+    domain: BlockDomain,
+    address: *mut u8,
+    size: usize,
+    zero: bool,
+    site: usize,
+) -> *mut c_void {
+    // SAFETY: by the contract.
+    unsafe {
+        let state = thread_state();
+        let heap = heap_number(state, address as usize);
+        let Some((heap, record)) = heap.zip(prepared(state)) else {
+            return ask(marked(domain), size, zero).cast();
+        };
+        let request = Request {
+            heap,
+            address,
+            size,
+            zero,
+            site,
+        };
+        let block = if size > SMALL_MAX {
+            any_large(record, request)
+        } else {
+            any_small(record, request)
+        };
+        block.cast()
+    }
+}
+
+unsafe fn any_small(record: &mut Record, request: Request) -> *mut u8 {
     let Request {
-        state,
         heap,
         address,
         size,
+        site,
         ..
     } = request;
     let number = class_of(size);
@@ -163,7 +271,7 @@ unsafe fn small(record: &mut Record, request: Request) -> *mut u8 {
             let class = &mut record.classes[heap][number];
             let block_size = class.fake.block_size as usize;
             point(address, number, class);
-            record.look(state, heap);
+            record.look(heap, true);
             request.zeroed(block, block_size);
             let taken = Sample {
                 block,
@@ -171,11 +279,12 @@ unsafe fn small(record: &mut Record, request: Request) -> *mut u8 {
                 block_size,
                 points,
                 heap,
+                site,
             };
             sampled::tell(record, &taken, page);
             return block;
         }
-        let block = request.ask();
+        let block = request.ask(record);
         if block.is_null() {
             return block;
         }
@@ -190,11 +299,11 @@ unsafe fn small(record: &mut Record, request: Request) -> *mut u8 {
             class.countdown.pass(u64::from(class.fake.block_size));
         }
         let class = &mut record.classes[heap][number];
-        refill(heap, class, page);
+        refill(class, page);
         if *direct(address).add(class.fake.block_size as usize / 8) != &raw mut class.fake {
             point(address, number, class);
         }
-        record.look(state, heap);
+        record.look(heap, true);
         block
     }
 }
@@ -211,9 +320,9 @@ fn pass_sample(record: &mut Record, heap: usize, number: usize) -> u32 {
         .map_or(0, |points| class.countdown.advance(bytes, points))
 }
 
-unsafe fn large(record: &mut Record, request: Request) -> *mut u8 {
+unsafe fn any_large(record: &mut Record, request: Request) -> *mut u8 {
     let Request {
-        state, heap, size, ..
+        heap, size, site, ..
     } = request;
     let points = count_large(record, size);
     // SAFETY: the calling thread's heap and record.
@@ -223,12 +332,20 @@ unsafe fn large(record: &mut Record, request: Request) -> *mut u8 {
             .flatten();
         let block = match sampled {
             Some((block, _)) => request.zeroed(block, size),
-            None => request.ask(),
+            None => request.ask(record),
         };
-        record.look(state, heap);
+        record.look(heap, true);
         if points > 0 && !block.is_null() {
             let page = sampled.map(|(_, page)| page);
-            tell_large(record, heap, block, size, points, page);
+            let taken = Sample {
+                block,
+                requested: size,
+                block_size: size,
+                points,
+                heap,
+                site,
+            };
+            tell_large(record, &taken, page);
         }
         block
     }
@@ -249,30 +366,15 @@ fn count_large(record: &mut Record, size: usize) -> u32 {
 /// has it for itself gets one here. Without, the sample is lost.
 ///
 /// # Safety
-/// The block was just allocated by the calling thread, in the heap with this number.
+/// The block was just allocated by the calling thread.
 #[unsafe(link_section = "nthbyte_hot")]
-unsafe fn tell_large(
-    record: &mut Record,
-    heap: usize,
-    block: *mut u8,
-    size: usize,
-    points: u32,
-    page: Option<&SampledPage>,
-) {
+unsafe fn tell_large(record: &mut Record, taken: &Sample, page: Option<&SampledPage>) {
     // SAFETY: by the contract.
-    let alone = || unsafe { sampled::alone(block) };
-    let Some(page) = page.or_else(|| (size > SHARED_MAX).then(alone).flatten()) else {
-        add(&record.counts.lost, 1);
-        return;
-    };
-    let taken = Sample {
-        block,
-        requested: size,
-        block_size: size,
-        points,
-        heap,
-    };
-    sampled::tell(record, &taken, page);
+    let alone = || unsafe { sampled::alone(taken.block) };
+    match page.or_else(|| (taken.requested > SHARED_MAX).then(alone).flatten()) {
+        Some(page) => sampled::tell(record, taken, page),
+        None => add(&record.counts.lost, 1),
+    }
 }
 
 /// The calling thread's record, if the thread has a state. Without a look at the settings: that would free blocks.
@@ -287,7 +389,7 @@ unsafe fn of_freeing(state: *mut u8) -> Option<&'static mut Record> {
         if is_new {
             (*record).adopt(state);
         }
-        (!(*record).is_inside).then(|| &mut *record)
+        ((*record).version != INSIDE).then(|| &mut *record)
     }
 }
 
@@ -298,8 +400,8 @@ unsafe fn of_freeing(state: *mut u8) -> Option<&'static mut Record> {
 #[cold]
 #[inline(never)]
 #[unsafe(link_section = "nthbyte_hot")]
-pub unsafe fn free(domain: BlockDomain, block: *mut u8) {
-    let original = original(domain);
+pub unsafe extern "C" fn free<const OBJECT: bool>(block: *mut u8) {
+    let original = original(domain(OBJECT));
     // SAFETY: by the contract.
     unsafe {
         let segment = segment_of(block);
@@ -308,16 +410,15 @@ pub unsafe fn free(domain: BlockDomain, block: *mut u8) {
         if (*page).flags & FLAG_ALIGNED != 0 && sampled::free(of_freeing(state), page, block) {
             return;
         }
-        if thread_of(segment) != thread_pointer() || state.is_null() {
+        let words = (*page).block_size as usize / 8;
+        if words > SMALL_MAX / 8 || thread_of(segment) != thread_pointer() || state.is_null() {
             (original.free)(original.context, block.cast());
             return;
         }
         let heap = heap_number(state, (*page).heap);
-        let words = (*page).block_size as usize / 8;
         (original.free)(original.context, block.cast());
         // mimalloc has moved the page between its queues, and may have made it the first one.
-        if words <= SMALL_MAX / 8
-            && let Some(heap) = heap
+        if let Some(heap) = heap
             && record::of_fake(*direct(heap_at(state, heap)).add(words)).is_none()
             && let Some(record) = of_freeing(state)
         {
@@ -335,8 +436,12 @@ pub unsafe fn free(domain: BlockDomain, block: *mut u8) {
 /// As for [`free`]; the calling thread has a state.
 #[cold]
 #[inline(never)]
-pub unsafe fn resize_huge(domain: BlockDomain, block: *mut u8, size: usize) -> *mut u8 {
-    let original = original(domain);
+pub unsafe fn resize_huge<const OBJECT: bool>(
+    block: *mut u8,
+    size: usize,
+    site: usize,
+) -> *mut c_void {
+    let original = marked(domain(OBJECT));
     // SAFETY: by the contract.
     unsafe {
         let page = page_of(segment_of(block), block);
@@ -351,7 +456,7 @@ pub unsafe fn resize_huge(domain: BlockDomain, block: *mut u8, size: usize) -> *
             if let (Some(entry), Some((session, token))) = (entry, taken) {
                 entry.set(block, session, token);
             }
-            return new;
+            return new.cast();
         }
         sampled::moved(taken, new);
         let state = thread_state();
@@ -359,12 +464,20 @@ pub unsafe fn resize_huge(domain: BlockDomain, block: *mut u8, size: usize) -> *
             let points = count_large(record, size);
             let page = page_of(segment_of(new), new);
             let heap = heap_number(state, (*page).heap).unwrap_or(0);
-            record.look(state, heap);
+            record.look(heap, true);
             if points > 0 {
-                tell_large(record, heap, new, size, points, None);
+                let taken = Sample {
+                    block: new,
+                    requested: size,
+                    block_size: size,
+                    points,
+                    heap,
+                    site,
+                };
+                tell_large(record, &taken, None);
             }
         }
-        new
+        new.cast()
     }
 }
 

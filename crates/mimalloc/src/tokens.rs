@@ -113,6 +113,11 @@ pub unsafe fn insert(
 }
 
 impl SampledPage {
+    /// The page's record.
+    pub const fn page(&self) -> *mut Page {
+        self.page
+    }
+
     fn token(&self, block: *mut u8) -> Option<&AtomicU64> {
         let offset = (block as usize).checked_sub(self.start.load(Relaxed))?;
         let index = offset.checked_div(self.block_size.load(Relaxed))?;

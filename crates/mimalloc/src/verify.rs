@@ -10,8 +10,9 @@ use nthbyte_host::process::{Plain, Probe};
 
 use crate::layout::{
     FLAG_FULL, HEAP_MEM, HEAP_OBJECT, HEAPS, Layout, Page, QUEUES, SEGMENT, SIZED_QUEUES,
-    SLICE_SHIFT, SMALL_MAX, class_of, first_entries, size_of_queue,
+    SLICE_SHIFT, SMALL_MAX, SegmentHeader, class_of, first_entries, segment_header, size_of_queue,
 };
+use crate::survey;
 use crate::thread::{self, thread_pointer};
 
 /// `PYMEM_DOMAIN_MEM` and `PYMEM_DOMAIN_OBJ`.
@@ -274,6 +275,9 @@ impl Checks<'_> {
             let next = self.word(block)?;
             let segment = (block - 1) & !(SEGMENT - 1);
             let thread = self.word(segment + self.layout.segment_thread)?;
+            let header = self.read::<[usize; 6]>(segment_header(segment))?;
+            // SAFETY: any words make one.
+            let header = unsafe { std::mem::transmute::<[usize; 6], SegmentHeader>(header) };
             let slice = segment
                 + self.layout.slices
                 + ((block - segment) >> SLICE_SHIFT) * self.layout.page_size;
@@ -284,6 +288,9 @@ impl Checks<'_> {
                 && taken.local_free == page.local_free
                 && page.block_size as usize == size
                 && thread == thread_pointer()
+                && header.segment_slices == SEGMENT >> SLICE_SHIFT
+                && header.slice_entries == header.segment_slices
+                && (1..8).contains(&header.info_slices)
                 && slice.wrapping_sub(back) == address;
             // SAFETY: as above.
             unsafe { (self.functions.free)(block as *mut c_void) };
@@ -296,6 +303,7 @@ impl Checks<'_> {
             if !is_right {
                 return Some(false);
             }
+            survey::learn(segment, header.cookie);
         }
         Some(true)
     }

@@ -67,6 +67,15 @@ impl Countdown {
         self.bytes_until_sample = if left == 0 { 1 } else { left };
     }
 
+    /// Passes fewer bytes than the next sample point is away.
+    #[inline(always)]
+    pub const fn pass_fewer(&mut self, bytes: u64) {
+        debug_assert!(bytes < self.bytes_until_sample);
+        if self.bytes_until_sample != u64::MAX {
+            self.bytes_until_sample -= bytes;
+        }
+    }
+
     /// Allocates `bytes`: how many sample points lie among them?
     ///
     /// Nothing is drawn unless there is at least one. With fixed distances the number is exact. With

@@ -5,13 +5,17 @@ use std::ops::Range;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use nthbyte_heap::{Copies, Heap, Use};
+use nthbyte_heap::{Copies, Heap, Survey, Use};
 use nthbyte_host::process::Probe;
 use nthbyte_profile::composition::Occupancy;
 use nthbyte_profile::{Composition, Part};
 
+use crate::api::FREE_THREADED;
+
 /// A survey looks at this many arenas: it then takes about 2 ms.
 const MOST_ARENAS: usize = 128;
+/// The same for segments of mimalloc, of 32 MiB.
+const MOST_SEGMENTS: usize = 64;
 /// This many block sizes of arenas are recorded, those with most free memory. The rest is summed up for each block size.
 const MOST_USES: usize = 512;
 
@@ -29,6 +33,10 @@ fn heap() -> Option<*const Heap> {
 
 /// Calls `visit` with each arena.
 pub fn arenas(visit: &mut dyn FnMut(Range<usize>)) {
+    if FREE_THREADED {
+        nthbyte_mimalloc::segments(visit);
+        return;
+    }
     let (Some(heap), Some(probe)) = (heap(), Probe::new()) else {
         return;
     };
@@ -67,6 +75,12 @@ impl Copies for Kernel {
 
 /// Adds what the heap's memory is used for.
 pub fn add(composition: &mut Composition, is_thorough: bool) {
+    if FREE_THREADED {
+        if let Some(survey) = nthbyte_mimalloc::survey(MOST_SEGMENTS) {
+            set(composition, &survey);
+        }
+        return;
+    }
     let (Some(heap), Some(probe)) = (heap(), Probe::new()) else {
         return;
     };
@@ -81,6 +95,11 @@ pub fn add(composition: &mut Composition, is_thorough: bool) {
     let Some(survey) = survey else {
         return;
     };
+    set(composition, &survey);
+    composition.occupancy = occupancy(uses);
+}
+
+fn set(composition: &mut Composition, survey: &Survey) {
     for (part, bytes) in [
         (Part::HeapPages, survey.pages),
         (Part::HeapBlocks, survey.blocks),
@@ -93,7 +112,6 @@ pub fn add(composition: &mut Composition, is_thorough: bool) {
     ] {
         composition.set(part, bytes);
     }
-    composition.occupancy = occupancy(uses);
 }
 
 /// The uses with most free memory, and sums of the others.

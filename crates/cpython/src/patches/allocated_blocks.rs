@@ -1,18 +1,19 @@
 //! `sys.getallocatedblocks()`: it counts the blocks of the allocator that the heap replaced.
 //!
 //! - What: the C function of the built-in; the Python object stays the same. Our function adds the heap's blocks to
-//!   CPython's count, which includes the blocks of the fallbacks. Programs compare two results to find leaks.
+//!   CPython's count, which includes the blocks of the fallbacks. Without the GIL, it takes off the free blocks that our lists hold,
+//!   which count as in use. Programs compare two results to find leaks.
 //! - Installed: with the heap, before the first session.
 //! - Removed: never, because the heap stays.
 
 use std::sync::OnceLock;
 
 use super::definition;
-use crate::api::{Api, Function, Gil, METH_NOARGS, PyObject};
+use crate::api::{Api, FREE_THREADED, Function, Gil, METH_NOARGS, PyObject};
 use crate::layout::Layout;
 
-/// Returns the heap's blocks in use, if this interpreter uses the heap. Must not panic.
-pub type Counter = fn(&mut Gil) -> Option<usize>;
+/// Returns what CPython's count leaves out: the heap's blocks in use, if this interpreter uses the heap. Must not panic.
+pub type Counter = fn(&mut Gil) -> Option<isize>;
 
 struct Before {
     api: &'static Api,
@@ -54,8 +55,10 @@ unsafe extern "C" fn count_all(module: *mut PyObject, none: *mut PyObject) -> *m
     };
     // SAFETY: CPython calls this with a GIL held; the built-in's own function is called as CPython would.
     unsafe {
-        let counted = (before.function)(module, none);
         let mut gil = Gil::assume(before.api);
+        // Without the GIL, before the result is made: a list may be filled for it.
+        let held = FREE_THREADED.then(|| (before.counter)(&mut gil));
+        let counted = (before.function)(module, none);
         let Some(others) = gil.object(counted).and_then(|counted| counted.integer()) else {
             return counted;
         };
@@ -63,11 +66,11 @@ unsafe extern "C" fn count_all(module: *mut PyObject, none: *mut PyObject) -> *m
             // With PYTHONMALLOC=malloc, CPython does not count blocks.
             return counted;
         }
-        let Some(ours) = (before.counter)(&mut gil) else {
+        let Some(ours) = held.unwrap_or_else(|| (before.counter)(&mut gil)) else {
             return counted;
         };
         drop(gil.owned(counted));
-        gil.integer(others as isize + ours.cast_signed())
+        gil.integer((others as isize + ours).max(0))
             .map_or(std::ptr::null_mut(), |sum| sum.give())
     }
 }

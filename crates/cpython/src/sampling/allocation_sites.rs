@@ -11,9 +11,11 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use nthbyte_heap::{BlockDomain, Heap, HeapObserver, NOT_INTERESTED, SampledBlock};
+use nthbyte_host::sync::this_thread;
+use nthbyte_mimalloc::ThreadedObserver;
 use nthbyte_sampling::{Distances, Period, SamplePoints};
 
-use crate::api::Gil;
+use crate::api::{FREE_THREADED, Gil};
 use crate::layout::Layout;
 use crate::sampling::attributes;
 use nthbyte_host::process::field;
@@ -50,7 +52,12 @@ fn kinds(layout: &Layout) -> [(&CStr, AddressIn, BlockDomain, &'static str); 6] 
         (
             c"arrays",
             field(at.bytearray_buffer),
-            BlockDomain::Object,
+            // Without the GIL, there are no buffers among the objects.
+            if FREE_THREADED {
+                BlockDomain::Memory
+            } else {
+                BlockDomain::Object
+            },
             "bytearray buffer",
         ),
         (
@@ -99,7 +106,7 @@ impl AllocationSites {
     /// Finds the allocation sites. Sites that it does not find are left out.
     ///
     /// # Safety
-    /// The heap is installed, and sampling is off.
+    /// The heap is installed, and sampling is off. Without the GIL, `heap` does not matter.
     #[must_use]
     pub unsafe fn learn(gil: &Gil, layout: &Layout, heap: *mut Heap) -> Self {
         // SAFETY: by the contract.
@@ -126,12 +133,26 @@ impl AllocationSites {
         };
         let mut sites = Self::default();
         let operations = gil.import(MODULE)?.attribute(c"operations")?;
-        // SAFETY: by the contract. The observer's context lives until sampling is switched off.
+        // SAFETY: by the contract. The observer's context lives until sampling is switched off, and then no other thread looks at it.
         let names = unsafe {
-            Heap::start(heap, points, observer);
-            let names = operations.call();
-            Heap::stop(heap);
-            names?
+            if FREE_THREADED {
+                LEARNING.store(this_thread(), Relaxed);
+                let observer = ThreadedObserver {
+                    context: observer.context as usize,
+                    sampled: note_own,
+                    freed: ignore_any,
+                };
+                nthbyte_mimalloc::start(points, observer);
+                let names = operations.call();
+                nthbyte_mimalloc::stop();
+                LEARNING.store(0, Relaxed);
+                names?
+            } else {
+                Heap::start(heap, points, observer);
+                let names = operations.call();
+                Heap::stop(heap);
+                names?
+            }
         };
         // SAFETY: so many places are filled: sampling is off, and `note` takes one after the other.
         unsafe { seen.set_len(observed.taken.load(Acquire).min(MOST)) };
@@ -143,7 +164,12 @@ impl AllocationSites {
                     AddressIn::Field(offset) => {
                         // SAFETY: the object is live, and of a type that has a word there.
                         let memory = unsafe { field::<usize>(object.address(), offset) };
-                        seen.iter().rfind(|seen| seen.block == memory)
+                        // Without the GIL, a list's items have their number before them.
+                        let is_it = |seen: &&Seen| match FREE_THREADED {
+                            true => seen.holds(memory),
+                            false => seen.block == memory,
+                        };
+                        seen.iter().rfind(is_it)
                     }
                     AddressIn::Values => attributes::separate_values(layout, object.address())
                         .and_then(|values| seen.iter().rfind(|seen| seen.holds(values))),
@@ -215,3 +241,16 @@ unsafe extern "C" fn note(context: *mut c_void, sample: &SampledBlock) -> u32 {
 }
 
 unsafe extern "C" fn ignore(_: *mut c_void, _: *const c_void, _: u32) {}
+
+/// The thread that learns the sites, without a GIL: another one may be in [`note_own`] when it has learnt them.
+static LEARNING: AtomicUsize = AtomicUsize::new(0);
+
+fn note_own(context: usize, sample: &SampledBlock, _: Period) -> u32 {
+    if LEARNING.load(Relaxed) != this_thread() {
+        return NOT_INTERESTED;
+    }
+    // SAFETY: this thread is in `try_to_learn`, which keeps the context.
+    unsafe { note(context as *mut c_void, sample) }
+}
+
+fn ignore_any(_: usize, _: usize, _: u32) {}
