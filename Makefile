@@ -17,7 +17,7 @@ SOURCES := $(shell find crates python -type f -not -name '*.pyc' -not -name '*.s
            Cargo.toml Cargo.lock pyproject.toml hatch_build.py
 
 .PHONY: all demo demo-installed wheels try-wheels release test test-all check-rustfmt check-clippy check-rustdoc test-rust test-nursery check-aarch64 check-threads check-ruff check-mypy check-structure \
-        test-structure test-cpython test-integrations test-emulated test-formats test-collector test-native test-rpython test-processes test-pypy test-soak test-compatibility test-build \
+        test-structure test-cpython test-integrations test-emulated test-macos test-formats test-collector test-native test-rpython test-processes test-pypy test-soak test-compatibility test-build \
         test-page test-bench test-experiments soak compatibility compatibility-programs system interpreters lock bench count leaks leaks-peers docs docs-outputs \
         check-docs test-guide test-tutorials clean
 
@@ -113,7 +113,7 @@ build/release/ready: release/requirements.txt
 	touch $@
 
 # The source distribution, and from it the wheels that users install, into dist/. They are linked against an old C library.
-# TARGETS=x86_64 builds one of them; TWICE=1 builds everything again, and compares.
+# TARGETS=x86_64 builds one of them; TARGETS=macos_arm64 the reports alone, for macOS; TWICE=1 builds everything again, and compares.
 wheels: build/release/ready
 	build/release/tools/bin/python release/wheels.py $(if $(TARGETS),--targets $(TARGETS)) $(if $(TWICE),--twice)
 
@@ -121,9 +121,9 @@ wheels: build/release/ready
 release:
 	@$(PYTHON) release/prepare.py "$(VERSION)"
 
-# Installs and uses the wheels with each interpreter that is here, in a clean Debian 12, and by an emulator in one for ARM64.
-# Builds the wheels if there are none. Not as root, or without debootstrap, it says what it leaves out.
-TRIAL_TREES := bookworm $(if $(shell command -v qemu-aarch64),arm64)
+# Installs and uses the wheels with each interpreter that is here, in a clean Debian 11 (for which it builds a Python), 12 and 13, and by an
+# emulator in Debian 12 to sid for ARM64. Builds the wheels if there are none. Not as root, or without debootstrap, it says what it leaves out.
+TRIAL_TREES := $(addprefix clean-,bookworm trixie bullseye) $(if $(shell command -v qemu-aarch64),arm64 clean-arm64-bookworm clean-arm64-trixie)
 
 try-wheels: .venv/ready
 	@ls dist/*.whl >/dev/null 2>&1 || $(MAKE) --no-print-directory wheels
@@ -274,8 +274,18 @@ test-processes: all build/site/installed build/processes/ready
 test-pypy: all build/site/installed
 	$(BIN)/python -m pytest --numprocesses=0 tests/pypy
 
-# The agents for ARM64, with the interpreters of `make interpreters TREES=arm64` in an emulator.
+# The agents for ARM64, with the interpreters of `make interpreters TREES=arm64` in an emulator. All with NTHBYTE_EVERY_INTERPRETER=1; otherwise
+# only the libraries for CPython are built, and what needs no others is tested with one version.
 EMULATED := build/emulated
+EMULATED_SITE := $(EMULATED)/$(if $(NTHBYTE_EVERY_INTERPRETER),site,some)
+EMULATED_TESTS := $(if $(NTHBYTE_EVERY_INTERPRETER),,-k "(known_program or native_memory) and python3.14 or fast_path")
+
+$(EMULATED)/some/installed: $(SOURCES) build/release/ready build/site/installed
+	@PATH="$(CURDIR)/build/release/tools/bin:$$PATH" cargo zigbuild --quiet --profile quick --locked --target $(AARCH64).2.17 \
+	  -p nthbyte-cpython -p nthbyte-native
+	@rm -rf $(@D) && mkdir -p $(@D) && cp -r build/site/nthbyte $(@D)/ && rm -r $(@D)/nthbyte/bin $(@D)/nthbyte/*.so
+	@cp $(TARGET)/$(AARCH64)/quick/libnthbyte_cpython.so $(TARGET)/$(AARCH64)/quick/libnthbyte_native.so $(@D)/nthbyte/
+	@touch $@
 
 $(EMULATED)/site/installed: $(SOURCES) build/release/ready
 	@rm -rf $(EMULATED)/wheels $(EMULATED)/site
@@ -292,7 +302,21 @@ test-emulated: all build/site/installed
 	command -v aarch64-linux-gnu-objdump >/dev/null || missing="$$missing binutils-aarch64-linux-gnu"; \
 	[ -d "$$(rustc --print target-libdir --target $(AARCH64))" ] || missing="$$missing 'rustup target add $(AARCH64)'"; \
 	if [ -n "$$missing" ]; then echo "nthbyte: ARM64 was not tested; missing:$$missing" >&2; exit 0; fi; \
-	$(MAKE) --no-print-directory $(EMULATED)/site/installed && $(BIN)/python -m pytest --numprocesses=2 tests/emulated
+	$(MAKE) --no-print-directory $(EMULATED_SITE)/installed && $(BIN)/python -m pytest --numprocesses=2 tests/emulated $(EMULATED_TESTS)
+
+# The reports alone, for macOS, which no machine here runs.
+MACOS := aarch64-apple-darwin
+
+build/macos/built: $(SOURCES) build/release/ready
+	@rm -rf build/macos
+	@PATH="$(CURDIR)/build/release/tools/bin:$$PATH" NTHBYTE_TARGET=macos_arm64 NTHBYTE_PROFILE=quick NTHBYTE_PYTHONS= \
+	  build/release/tools/bin/python -m hatchling build -t wheel -d build/macos
+	@touch $@
+
+test-macos: .venv/ready
+	@if [ ! -d "$$(rustc --print target-libdir --target $(MACOS))" ]; then \
+	  echo "nthbyte: the wheel for macOS was not tested; missing: 'rustup target add $(MACOS)'" >&2; exit 0; fi; \
+	$(MAKE) --no-print-directory build/macos/built && $(BIN)/python -m pytest --noconftest --numprocesses=0 tests/macos
 
 # A few rounds of the stress program on each interpreter.
 test-soak: all build/site/installed

@@ -60,12 +60,16 @@ class Target(NamedTuple):
     """As cargo-zigbuild takes it: a target of Rust, with the version of the C library."""
     platform: str
     """The platform of the wheel's tag."""
+    records: bool = True
+    """Whether programs can be recorded there. Otherwise the wheel has the reports alone."""
 
 
 # glibc 2.17 is the oldest that Rust's standard library works with.
 TARGETS = {
     "x86_64": Target("x86_64-unknown-linux-gnu.2.17", "manylinux_2_17_x86_64"),
     "aarch64": Target("aarch64-unknown-linux-gnu.2.17", "manylinux_2_17_aarch64"),
+    "macos_arm64": Target("aarch64-apple-darwin", "macosx_11_0_arm64", records=False),
+    "macos_x86_64": Target("x86_64-apple-darwin", "macosx_11_0_x86_64", records=False),
 }
 
 
@@ -80,7 +84,8 @@ class CargoBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             return
         target = self._target()
         built_by_cargo = self._cargo_build(target)
-        built = {built_by_cargo / name: name for name in (f"libnthbyte_{agent}.so" for agent in AGENTS)}
+        agents = AGENTS if target is None or target.records else []
+        built = {built_by_cargo / name: name for name in (f"libnthbyte_{agent}.so" for agent in agents)}
         built[built_by_cargo / "nthbyte"] = COMMAND
         if version == "editable":
             for source, name in built.items():
@@ -132,10 +137,15 @@ class CargoBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             subprocess.run(["cargo", "fetch", "--locked", "--quiet"], cwd=self.root, check=True)
             command += ["--target", target.triple]
             environment["CARGO_ENCODED_RUSTFLAGS"] = "\x1f".join(_without_paths(folder))
-        features = os.environ.get("NTHBYTE_FEATURES")
+        features, agents = os.environ.get("NTHBYTE_FEATURES"), AGENTS
+        if target and not target.records:
+            # As in the tag.
+            environment["MACOSX_DEPLOYMENT_TARGET"] = "11.0"
+            # `ship` asks the system for its certificates, by libraries that zig does not have.
+            features, agents = "live", []
         if features is not None:
             command += ["--no-default-features", "--features", features]
-        command += [word for name in [*AGENTS, "cli"] for word in ("-p", f"nthbyte-{name}")]
+        command += [word for name in [*agents, "cli"] for word in ("-p", f"nthbyte-{name}")]
         if subprocess.run(command, cwd=self.root, env=environment).returncode:
             raise SystemExit(f"nthbyte: {' '.join(command)} failed, see above")
         return folder / (target.triple.partition(".")[0] if target else "") / profile

@@ -1,4 +1,4 @@
-"""Checks a wheel: what it contains, its size, its tag, and that it runs on the C library that its tag promises.
+"""Checks a wheel: what it contains, its size, its tag, and that it runs on the C library, or macOS, that its tag promises.
 
 ``python release/check.py WHEEL...`` prints each wheel's content, and fails if something is wrong.
 """
@@ -16,6 +16,8 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
+import mach_o
+
 MOST_BYTES = 10 << 20
 
 # Libraries of the C library itself. All others must be inside.
@@ -31,6 +33,9 @@ PATHS = re.compile(rb"/(?:root|home|Users|work|tmp|builds|__w)/[\w./-]*")
 def problems_of(wheel: Path) -> list[str]:
     """Prints a wheel's content, and returns its faults, one sentence each."""
     problems: list[str] = []
+    if match := re.fullmatch(r"nthbyte-[\w.]+-py3-none-macosx_(\d+)_(\d+)_(\w+)\.whl", wheel.name):
+        found = _problems_on_macos(wheel, (int(match[1]), int(match[2])), match[3])
+        return [f"nthbyte: {wheel.name}: {problem}" for problem in found]
     match = re.fullmatch(r"nthbyte-[\w.]+-py3-none-manylinux_2_(\d+)_(\w+)\.whl", wheel.name)
     if not match:
         return [f"{wheel.name} has no tag py3-none-manylinux"]
@@ -58,14 +63,12 @@ def problems_of(wheel: Path) -> list[str]:
         problems += [f"{name} needs {one}" for one in needed if not LIBRARIES.fullmatch(one)]
         # The dynamic loader warns on stderr of programs that refer to such a symbol and are not position-independent.
         problems += [f"{name} has the protected symbol {one}" for one in protected_symbols(elf)]
-        if paths := {path.decode() for path in PATHS.findall(data)}:
-            problems.append(f"{name} has paths of the machine that built it: {', '.join(sorted(paths)[:5])}")
+        problems += _paths(name, data)
     if set(binaries) != expected:
         problems.append(
             f"it has {', '.join(sorted(binaries))}, and should have {', '.join(sorted(expected))}"
         )
-    if wheel.stat().st_size > MOST_BYTES:
-        problems.append(f"it has more than {MOST_BYTES:,} bytes")
+    problems += _size(wheel)
     # It is where this Python is, whatever the path says.
     auditwheel = Path(sys.executable).with_name("auditwheel")
     shown = subprocess.run([auditwheel, "show", str(wheel)], capture_output=True, text=True)
@@ -74,6 +77,41 @@ def problems_of(wheel: Path) -> list[str]:
     if f'following platform tag: "{tag}"' not in said:
         problems.append(f"auditwheel does not say {tag}: {said}")
     return [f"nthbyte: {wheel.name}: {problem}" for problem in problems]
+
+
+def _problems_on_macos(wheel: Path, newest: tuple[int, int], processor: str) -> list[str]:
+    """The same of a wheel with the reports alone."""
+    with zipfile.ZipFile(wheel) as archive:
+        files = {info.filename: archive.read(info) for info in archive.infolist()}
+        may_run = {name for name in files if archive.getinfo(name).external_attr >> 16 & 0o100}
+    binaries = {name: data for name, data in files.items() if data.startswith((mach_o.MAGIC, b"\x7fELF"))}
+    print(f"{wheel.name}: {wheel.stat().st_size:,} bytes")
+    name = "nthbyte/bin/nthbyte"
+    if set(binaries) != {name} or name not in may_run:
+        return [f"it has {', '.join(sorted(binaries)) or 'no program'}, and should have {name}, executable"]
+    program = mach_o.read(files[name])
+    print(f"  {name}: {len(files[name]):,} bytes; {', '.join(program.libraries)}; macOS {program.oldest}")
+    problems = _size(wheel) + _paths(name, files[name])
+    if program.processor != processor:
+        problems.append(f"{name} is for {program.processor}, not for {processor}")
+    if program.oldest is None or program.oldest > newest:
+        problems.append(f"{name} needs macOS {program.oldest}, newer than its tag")
+    problems += [f"{name} needs {one}" for one in program.libraries if not one.startswith("/usr/lib/")]
+    if program.signature != "valid" and (processor, program.signature) != ("x86_64", "missing"):
+        problems.append(f"the signature of {name}: {program.signature}")
+    return problems
+
+
+def _size(wheel: Path) -> list[str]:
+    is_large = wheel.stat().st_size > MOST_BYTES
+    return [f"it has more than {MOST_BYTES:,} bytes"] if is_large else []
+
+
+def _paths(name: str, data: bytes) -> list[str]:
+    paths = {path.decode() for path in PATHS.findall(data)}
+    return (
+        [f"{name} has paths of the machine that built it: {', '.join(sorted(paths)[:5])}"] if paths else []
+    )
 
 
 def protected_symbols(elf: ELFFile) -> list[str]:

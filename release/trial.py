@@ -1,9 +1,9 @@
 """Installs the wheels as users do, and uses them: ``python release/trial.py DIST``.
 
 Each interpreter that the tests find gets a clean virtual environment, or in a tree of ``make interpreters``, which has
-no pip, a clean folder. In the tree of ``build/trial``, Debian's own pip installs. No compiler is on the path.
+no pip, a clean folder. In the trees of ``build/trial``, Debian's own pip installs. No compiler is on the path.
 In each, a program is recorded and explained, by the two commands that the README begins with. The wheel for ARM64 is
-used by an emulator, if it is there with its tree.
+used by an emulator, if it is there with its trees.
 """
 
 from __future__ import annotations
@@ -30,7 +30,17 @@ kept = [json.loads('{"number": %d, "items": [1.5, 2.5, 3.5]}' % number) for numb
 ARM64 = ROOT / "build" / "emulated" / "arm64"
 TRIAL = ROOT / "build" / "trial"
 EMULATOR = "qemu-aarch64"
-EMULATED = ["python3.13", "python3.14", "python3.15", "pypy3"]
+# Trees, and the interpreters there. Bullseye has an older C library, and no pip.
+CLEAN = {
+    "bullseye": ["/usr/local/bin/python3.11"],
+    "bookworm": ["/usr/bin/python3", "/usr/bin/pypy3"],
+    "trixie": ["/usr/bin/python3", "/usr/bin/pypy3"],
+}
+EMULATED = {
+    ARM64: ["python3.13", "python3.14", "python3.15", "pypy3"],
+    TRIAL / "arm64-bookworm": ["python3", "pypy3"],
+    TRIAL / "arm64-trixie": ["python3", "pypy3"],
+}
 
 
 class Problem(Exception):
@@ -63,20 +73,25 @@ def main() -> int:
 
 
 def _clean() -> list[Interpreter]:
-    """The interpreters of a Debian 12 of its own."""
-    tree = TRIAL / "bookworm"
-    if not (tree / "complete").exists():
-        print("a clean Debian 12: not tried; it needs root, and debootstrap")
-        return []
-    return [Interpreter(f"/usr/bin/{name}", str(tree)) for name in ("python3", "pypy3")]
+    """The interpreters of a Debian of its own for this machine."""
+    found: list[Interpreter] = []
+    for suite, paths in CLEAN.items():
+        if (TRIAL / suite / "complete").exists():
+            found += [Interpreter(path, str(TRIAL / suite)) for path in paths]
+        else:
+            print(f"a clean {suite}: not tried; it needs root, and debootstrap")
+    return found
 
 
 def _emulated() -> list[Emulated]:
     """The interpreters for ARM64."""
-    if not (ARM64 / "complete").exists() or not shutil.which(EMULATOR):
-        print("ARM64: not tried; it needs qemu-user and 'make interpreters TREES=arm64'")
-        return []
-    return [Emulated(f"/usr/bin/{name}", str(ARM64)) for name in EMULATED]
+    found: list[Emulated] = []
+    for tree, names in EMULATED.items():
+        if (tree / "complete").exists() and shutil.which(EMULATOR):
+            found += [Emulated(f"/usr/bin/{name}", str(tree)) for name in names]
+        else:
+            print(f"{tree.name}: not tried; it needs root, debootstrap and qemu-user")
+    return found
 
 
 def _is_good(interpreter: Interpreter | Emulated, dist: Path) -> bool:

@@ -21,6 +21,10 @@ from pathlib import Path
 from check import problems_of
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from hatch_build import TARGETS  # noqa: E402
+
 DIST = ROOT / "dist"
 SOURCES = ROOT / "build" / "release" / "sources"
 
@@ -28,7 +32,7 @@ SOURCES = ROOT / "build" / "release" / "sources"
 def main() -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--targets", nargs="*", default=["x86_64", "aarch64"], help="the processors")
+    parser.add_argument("--targets", nargs="*", default=["x86_64", "aarch64"], help=f"of {', '.join(TARGETS)}")
     parser.add_argument("--twice", action="store_true", help="build everything a second time, and compare")
     arguments = parser.parse_args()
     targets = [target for target in arguments.targets if _can_build(target)]
@@ -79,7 +83,7 @@ def build(targets: list[str], dist: Path, target_folder: Path) -> list[Path]:
 
 
 def _can_build(target: str) -> bool:
-    triple = f"{target}-unknown-linux-gnu"
+    triple = TARGETS[target].triple.partition(".")[0]
     if Path(_run("rustc", "--print", "target-libdir", "--target", triple).strip()).is_dir():
         return True
     print(f"nthbyte: no wheel for {target}; first: rustup target add {triple}", file=sys.stderr)

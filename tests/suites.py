@@ -60,7 +60,8 @@ SUITES = (
     Suite("pytest processes", "test-processes", needs="build", cores=1),
     Suite("pytest native", "test-native", needs="build"),
     Suite("RPython", "test-rpython", needs="build", only_in_all=True),
-    Suite("emulated", "test-emulated", needs="build", only_in_all=True),
+    Suite("emulated", "test-emulated", needs="build"),
+    Suite("macOS", "test-macos", only_in_all=True),
     Suite("compatibility", "test-compatibility", needs="build", cores=1),
     # Suites of one core begin in this order beside `cargo test`, the longest first.
     Suite("page", "test-page", cores=1),

@@ -341,6 +341,9 @@ def load() -> Agent:
             # The library itself knows which interpreters it supports.
             raise Error(f"{interpreter()} is not supported: nthbyte works on 3.11 to 3.15") from None
         except (ImportError, OSError) as error:
+            if sys.platform != "linux":
+                # The wheel for macOS.
+                raise Error("programs are recorded on Linux only; this machine reads their profiles") from None
             advice = "install nthbyte again"
             if getattr(sys, "frozen", False):
                 # PyInstaller takes Python code only, unless it is told.

@@ -1,6 +1,6 @@
 """The agents for ARM64, in Debian's interpreters for it, which an emulator runs (`qemu-aarch64`).
 
-They are built by `make test-emulated`, with the profile of the demo. The command for this processor reads the profiles.
+They are built by `make test-emulated`, with the profile of the demo: all of them with NTHBYTE_EVERY_INTERPRETER=1. The command for this processor reads the profiles.
 What an emulator cannot show is in docs/compatibility.md.
 """
 
@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from harness import REPOSITORY, SPEND, Done, firefox, is_near, run, summary
+from harness import IS_ALL, REPOSITORY, SPEND, Done, firefox, is_near, run, summary
 from native.collapsed import collapsed, is_within
 
 FOLDER = REPOSITORY / "build" / "emulated"
 TREE = FOLDER / "arm64"
-SITE = FOLDER / "site"
+SITE = FOLDER / ("site" if IS_ALL else "some")
 # Python with the compiler that `make test-emulated` links the agents with.
 ZIG = REPOSITORY / "build" / "release" / "tools" / "bin" / "python"
 
