@@ -121,9 +121,9 @@ wheels: build/release/ready
 release:
 	@$(PYTHON) release/prepare.py "$(VERSION)"
 
-# Installs and uses the wheels with each interpreter that is here, in a clean Debian 11 (for which it builds a Python), 12 and 13, and by an
-# emulator in Debian 12 to sid for ARM64. Builds the wheels if there are none. Not as root, or without debootstrap, it says what it leaves out.
-TRIAL_TREES := $(addprefix clean-,bookworm trixie bullseye) $(if $(shell command -v qemu-aarch64),arm64 clean-arm64-bookworm clean-arm64-trixie)
+# Installs and uses the wheels with each interpreter that is here, in a clean Debian 12 and 13, and by an emulator in Debian 12 to sid for ARM64.
+# Builds the wheels if there are none. Not as root, or without debootstrap, it says what it leaves out.
+TRIAL_TREES := clean-bookworm clean-trixie $(if $(shell command -v qemu-aarch64),arm64 clean-arm64-bookworm clean-arm64-trixie)
 
 try-wheels: .venv/ready
 	@ls dist/*.whl >/dev/null 2>&1 || $(MAKE) --no-print-directory wheels

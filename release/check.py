@@ -1,4 +1,4 @@
-"""Checks a wheel: what it contains, its size, its tag, and that it runs on the C library, or macOS, that its tag promises.
+"""Checks a wheel: what it contains, its size, its tag, and that it runs on the system that its tag promises.
 
 ``python release/check.py WHEEL...`` prints each wheel's content, and fails if something is wrong.
 """
@@ -109,9 +109,7 @@ def _size(wheel: Path) -> list[str]:
 
 def _paths(name: str, data: bytes) -> list[str]:
     paths = {path.decode() for path in PATHS.findall(data)}
-    return (
-        [f"{name} has paths of the machine that built it: {', '.join(sorted(paths)[:5])}"] if paths else []
-    )
+    return [f"{name} has paths of the machine that built it: {', '.join(sorted(paths)[:5])}"] if paths else []
 
 
 def protected_symbols(elf: ELFFile) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a program for macOS says of itself: its processor, the oldest macOS, the libraries, and whether its signature holds.
+"""What a program for macOS says of itself: its processor, the oldest macOS, libraries, and whether its signature holds.
 
 A program on Apple's processors must be signed, if only by the linker (*ad hoc*), or the system ends it at its start.
 Such a signature is a hash of each page. The layouts are those of ``mach-o/loader.h`` and ``kern/cs_blobs.h``.

@@ -30,9 +30,8 @@ kept = [json.loads('{"number": %d, "items": [1.5, 2.5, 3.5]}' % number) for numb
 ARM64 = ROOT / "build" / "emulated" / "arm64"
 TRIAL = ROOT / "build" / "trial"
 EMULATOR = "qemu-aarch64"
-# Trees, and the interpreters there. Bullseye has an older C library, and no pip.
+# Trees, and the interpreters there.
 CLEAN = {
-    "bullseye": ["/usr/local/bin/python3.11"],
     "bookworm": ["/usr/bin/python3", "/usr/bin/pypy3"],
     "trixie": ["/usr/bin/python3", "/usr/bin/pypy3"],
 }

@@ -32,7 +32,9 @@ SOURCES = ROOT / "build" / "release" / "sources"
 def main() -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--targets", nargs="*", default=["x86_64", "aarch64"], help=f"of {', '.join(TARGETS)}")
+    parser.add_argument(
+        "--targets", nargs="*", default=["x86_64", "aarch64"], help=f"of {', '.join(TARGETS)}"
+    )
     parser.add_argument("--twice", action="store_true", help="build everything a second time, and compare")
     arguments = parser.parse_args()
     targets = [target for target in arguments.targets if _can_build(target)]

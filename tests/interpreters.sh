@@ -7,7 +7,6 @@
 #                 with the C compiler and the headers that are here), if TREES names it
 #   clean-bookworm, clean-trixie, clean-arm64-bookworm, clean-arm64-trixie  if TREES names them: Debian 12 and 13, where `make try-wheels`
 #                 installs wheels
-#   clean-bullseye  the same with an older C library (2.31): CPython 3.11 is built there (5 minutes of CPU), for Debian 11 has none
 # Needs root and debootstrap. TREES selects some of them. Existing ones are kept.
 set -eu
 
@@ -15,51 +14,23 @@ cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || { echo "nthbyte: make interpreters needs root, for debootstrap and chroot" >&2; exit 1; }
 command -v debootstrap >/dev/null || { echo "nthbyte: debootstrap is missing: apt-get install debootstrap" >&2; exit 1; }
 
-# Unpacks the source package $1 of the Debian $2 in the folder $3. The lists are its own: the system's stay as they are.
-unpack_source() (
-    package=$1
-    mkdir -p "$3/lists/partial" "$3/archives/partial"
-    cd "$3"
-    echo "deb-src http://deb.debian.org/debian $2 main" >sources.list
-    set -- -o "Dir::Etc::sourcelist=$PWD/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$PWD/lists" \
-        -o "Dir::Cache=$PWD" -o Acquire::Check-Valid-Until=false
-    apt-get "$@" update
-    apt-get "$@" source --download-only "$package"
-    tar xf "$package"_*.orig.tar.xz
-)
-
-build_old() {
-    folder=build/trial/bullseye
-    [ -e "$folder/complete" ] && return
-    rm -rf "$folder"
-    mkdir -p "$folder"
-    folder=$(cd "$folder" && pwd -P)
-    echo "building CPython 3.11 in Debian bullseye"
-    (
-        debootstrap --variant=minbase --include=gcc,libc6-dev,make,zlib1g-dev,libffi-dev bullseye "$folder"
-        unpack_source python3.11 bookworm "$folder/source"
-        JOBS="${JOBS:-1}" chroot "$folder" sh -ec 'cd /source/Python-3.11.*
-            ./configure -q --without-ensurepip
-            nice make -s -j"$JOBS"
-            make -s install COMPILEALL_OPTS=-l'
-    ) >"$folder.log" 2>&1 || {
-        tail -5 "$folder.log" >&2
-        exit 1
-    }
-    rm -rf "$folder"/source "$folder"/var/cache/apt/archives/*.deb "$folder"/var/lib/apt/lists/*
-    touch "$folder/complete"
-}
-
 build_freethreaded() {
     folder=build/interpreters/freethreaded
     [ -e "$folder/complete" ] && return
     rm -rf "$folder"
-    mkdir -p "$folder"
+    mkdir -p "$folder/source/lists/partial" "$folder/source/archives/partial"
     folder=$(cd "$folder" && pwd -P)
     echo "building CPython 3.13 without the GIL"
     (
-        unpack_source python3.13 trixie "$folder/source"
-        cd "$folder"/source/Python-3.13.*
+        cd "$folder/source"
+        echo "deb-src http://deb.debian.org/debian trixie main" >sources.list
+        # Lists of its own: the system's stay as they are.
+        set -- -o "Dir::Etc::sourcelist=$PWD/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$PWD/lists" \
+            -o "Dir::Cache=$PWD" -o Acquire::Check-Valid-Until=false
+        apt-get "$@" update
+        apt-get "$@" source --download-only python3.13
+        tar xf python3.13_*.orig.tar.xz
+        cd Python-3.13.*
         ./configure -q --disable-gil --without-ensurepip --prefix="$folder"
         nice make -s -j"${JOBS:-1}"
         # Of its modules, those that most programs import are compiled.
@@ -74,7 +45,6 @@ build_freethreaded() {
 
 for tree in ${TREES:-sid trixie arm64}; do
     [ "$tree" = freethreaded ] && { build_freethreaded; continue; }
-    [ "$tree" = clean-bullseye ] && { build_old; continue; }
     folder=build/interpreters/$tree
     suite=$tree
     foreign=

@@ -2,14 +2,14 @@
 
     python bench/service/measure.py FOLDER --minutes 40
 
-Several copies of one service (`service.py`) run at once, and get the same requests: each second some, another copy first
-each time. Compared is the CPU time of their processes, as the system counts it, after a warm-up. FOLDER gets the profiles,
-and `measured.json` each minute, so that a run that is ended early is not lost. It needs fastapi, uvicorn, ddtrace,
+Several copies of one service (`service.py`) run at once, and get the same requests: each second some, another copy
+first each time. Compared is the CPU time of their processes, as the system counts it, after a warm-up. FOLDER gets the
+profiles, and `measured.json` each minute, so that a run that is ended early is not lost. It needs fastapi, uvicorn, ddtrace,
 pyroscope-io and nthbyte in the environment of this Python.
 
 - `plain`: the service alone
 - `run`, `run again`: under `nthbyte run`; two of them say how much chance there is
-- `on`: NTHBYTE=on, a ring (`--keep`), tags, labels of each request, who holds what, and a limit that the black box watches
+- `on`: NTHBYTE=on, a ring (`--keep`), tags, labels of each request, who holds what, a limit that the black box watches
 - `ready`: the same, but prepared (NTHBYTE=ready), and then recorded by `nthbyte attach`
 - `ddtrace`, `pyroscope`: their profilers of memory
 
@@ -32,7 +32,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 HERE = Path(__file__).resolve().parent
 NTHBYTE = [sys.executable, "-m", "nthbyte"]
@@ -44,7 +44,14 @@ LIMIT = 8 << 30
 WARM_UP = 600
 # Seconds after the end in which `ship` sends the last windows.
 SETTLE = 40
-PAIRS = [("run", "plain"), ("on", "run"), ("ready", "run"), ("run again", "run"), ("on", "plain"), ("ready", "plain")]
+PAIRS = [
+    ("run", "plain"),
+    ("on", "run"),
+    ("ready", "run"),
+    ("run again", "run"),
+    ("on", "plain"),
+    ("ready", "plain"),
+]
 PAIRS += [("ddtrace", "plain"), ("pyroscope", "plain")]
 
 
@@ -78,11 +85,16 @@ class Service:
         while True:
             head, blank, body = answer.partition(b"\r\n\r\n")
             if blank:
-                (length,) = (line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+                (length,) = (
+                    line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")
+                )
                 if len(body) >= int(length.split(b":")[1]):
                     assert b" 200 " in head[:16], answer
                     return
-            answer += self.connection.recv(1 << 16)
+            more = self.connection.recv(1 << 16)
+            if not more:
+                raise SystemExit(f"{self.name} has closed the connection")
+            answer += more
 
     def cpu(self) -> float:
         """Seconds of CPU time, of all its threads."""
@@ -100,7 +112,7 @@ def cpu_of(pid: int) -> float:
 class Receiver(http.server.BaseHTTPRequestHandler):
     """Takes what Pyroscope and `nthbyte ship` send."""
 
-    received: dict[str, int] = {}
+    received: ClassVar[dict[str, int]] = {}
 
     def do_POST(self) -> None:
         """Counts a message by the folder that it is sent to."""
@@ -129,8 +141,8 @@ def requests(seed: int) -> list[bytes]:
             for number in range(chance.randrange(200, 600))
         ]
         body = json.dumps(rows).encode()
-        head = f"POST /orders HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        made.append(head.encode() + body)
+        head = f"POST /orders HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        made.append(f"{head}\r\n\r\n".encode() + body)
         made.append(f"GET /customers/customer%20{chance.randrange(40)} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
     return made
 
@@ -153,7 +165,9 @@ def started(folder: Path, server: str) -> list[Service]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--requests", type=int, default=4, help="for each copy in a second")
@@ -246,7 +260,9 @@ def show(minutes: list[dict[str, Any]], folder: Path) -> None:
         print(f"{one} / {other}: {sum(each[one]) / sum(each[other]):.3f} ({low:.3f}–{high:.3f})")
     print(f"ship: {last['ship'] - first['ship']:.2f} s; received: {last['received']}")
     for profile in ["run.nthb", "again.nthb", "profiles/on.nthb", "profiles/ready.nthb"]:
-        done = subprocess.run([*NTHBYTE, "summary", "--json", profile], cwd=folder, capture_output=True, text=True)
+        done = subprocess.run(
+            [*NTHBYTE, "summary", "--json", profile], cwd=folder, capture_output=True, text=True
+        )
         found = json.loads(done.stdout)
         print(profile, {key: found[key] for key in ("samples", "lost", "lost_other")}, found.get("notes"))
 

@@ -1,7 +1,7 @@
 """A FastAPI service that answers orders: service.py ready|labels|ddtrace|pyroscope|plain [ADDRESS]
 
-It prints its port. ADDRESS is Pyroscope's server. nthbyte is not named here but for its labels: the command that runs this
-brings it.
+It prints its port. ADDRESS is Pyroscope's server. nthbyte is not named here but for its labels: the command that runs
+this brings it.
 """
 
 import asyncio
@@ -76,7 +76,11 @@ if WITH == "pyroscope":
 
 async def main() -> None:
     """Serves until SIGTERM."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", loop="asyncio", http="h11"))
+    # However long the machine lets a client wait.
+    config = uvicorn.Config(
+        app, port=0, log_level="error", loop="asyncio", http="h11", timeout_keep_alive=3600
+    )
+    server = uvicorn.Server(config)
     task = asyncio.ensure_future(server.serve())
     while not server.started:
         await asyncio.sleep(0.01)

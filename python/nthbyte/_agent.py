@@ -343,7 +343,9 @@ def load() -> Agent:
         except (ImportError, OSError) as error:
             if sys.platform != "linux":
                 # The wheel for macOS.
-                raise Error("programs are recorded on Linux only; this machine reads their profiles") from None
+                raise Error(
+                    "programs are recorded on Linux only; this machine reads their profiles"
+                ) from None
             advice = "install nthbyte again"
             if getattr(sys, "frozen", False):
                 # PyInstaller takes Python code only, unless it is told.

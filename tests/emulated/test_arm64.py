@@ -1,6 +1,7 @@
 """The agents for ARM64, in Debian's interpreters for it, which an emulator runs (`qemu-aarch64`).
 
-They are built by `make test-emulated`, with the profile of the demo: all of them with NTHBYTE_EVERY_INTERPRETER=1. The command for this processor reads the profiles.
+They are built by `make test-emulated`, with the profile of the demo: all of them with NTHBYTE_EVERY_INTERPRETER=1.
+The command for this processor reads the profiles.
 What an emulator cannot show is in docs/compatibility.md.
 """
 

@@ -55,4 +55,6 @@ except _agent.Error as error:
 """
     environment = {"PYTHONPATH": str(ROOT / "python")}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
-    assert done.stdout == "programs are recorded on Linux only; this machine reads their profiles\n", done.stderr
+    assert done.stdout == "programs are recorded on Linux only; this machine reads their profiles\n", (
+        done.stderr
+    )
