@@ -4,8 +4,8 @@
 
 Several copies of one service (`service.py`) run at once, and get the same requests: each second some, another copy
 first each time. Compared is the CPU time of their processes, as the system counts it, after a warm-up. FOLDER gets the
-profiles, and `measured.json` each minute, so that a run that is ended early is not lost. It needs fastapi, uvicorn, ddtrace,
-pyroscope-io and nthbyte in the environment of this Python.
+profiles, and `measured.json` each minute, so that a run that is ended early is not lost. It needs fastapi, uvicorn,
+ddtrace, pyroscope-io and nthbyte in the environment of this Python.
 
 - `plain`: the service alone
 - `run`, `run again`: under `nthbyte run`; two of them say how much chance there is
