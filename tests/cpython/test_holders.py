@@ -382,6 +382,40 @@ def test_a_walk_that_does_not_end_is_ended(cpython: Interpreter, tmp_path: Path)
     assert [found.why for found in snapshots(tmp_path / "a.nthb")] == ["it took too long"]
 
 
+# What a copy has for itself while it stands still: after it has looked at all that the collector knows.
+COPIES = """
+import ctypes, gc, os, signal, time, nthbyte
+gc.disable()
+class Broken: pass
+kept = [[number] for number in range(400_000)]
+broken = Broken()
+traverse = ctypes.c_void_p.from_address(id(Broken) + 184)
+own = traverse.value
+traverse.value = ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p).value
+assert nthbyte.snapshot(force=True) is None
+traverse.value = own
+(copy,) = [
+    int(copy)
+    for task in os.listdir("/proc/self/task")
+    for copy in open(f"/proc/self/task/{task}/children").read().split()
+]
+while open(f"/proc/{copy}/stat").read().rpartition(") ")[2][0] != "S":
+    time.sleep(0.01)
+with open(f"/proc/{copy}/smaps_rollup") as lines:
+    print(next(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty")))
+os.kill(copy, signal.SIGKILL)
+"""
+
+
+def test_a_snapshot_copies_no_pages_of_the_objects_that_it_looks_at(
+    cpython: Interpreter, tmp_path: Path
+) -> None:
+    """The lists and what is in them have 50 MB. A count of references to each would copy them."""
+    options = ("run", "-q", "--no-holders", "-o", "a.nthb", "-c", COPIES)
+    done = cpython.nthbyte(*options, folder=tmp_path).ok()
+    assert int(done.out) < 40_000
+
+
 # A copy stands still while the program forks; where its result would lie, the forked child has something else.
 # Its recording begins anew with the first sample.
 FORKS = """
@@ -496,7 +530,7 @@ def test_a_snapshot_at_a_signal_leaves_no_more_for_the_collector_than_a_handler_
 ) -> None:
     options = ("run", "-q", "--holders", "--snapshot", "USR2", "-o", "a.nthb", "-c", COUNTED)
     done = cpython.nthbyte(*options, folder=tmp_path).ok()
-    # Below 3.12, an object shows where the collector's lists are, and is freed.
+    # An object shows where the collector's lists are, and is freed.
     assert done.out == "0\n"
 
 

@@ -16,7 +16,7 @@ type OfNothing = unsafe extern "C" fn() -> usize;
 /// See the module.
 #[derive(Clone, Copy)]
 pub struct WalkFunctions {
-    /// `PyUnstable_GC_VisitObjects`, from 3.12 on.
+    /// `PyUnstable_GC_VisitObjects`, from 3.12 on: for what has other lists than those that are known.
     pub visit_all: Option<VisitAll>,
     /// Reads only.
     pub dict_next: DictNext,
@@ -26,7 +26,7 @@ pub struct WalkFunctions {
     pub interpreter: usize,
     /// `sys.modules`.
     pub modules: usize,
-    /// An object that the collector knows, where `visit_all` is missing.
+    /// An object that the collector knows: the last one, or one of the first.
     pub collected: usize,
     pub code_type: usize,
     pub function_type: usize,

@@ -58,6 +58,9 @@ const BYTES_BESIDES: u64 = 16 << 20;
 /// The part of the memory in use that the program may write to, and so copy, while the child lives.
 const COPIED: u64 = 4;
 
+/// The first version where a new object counts for the collector when it is freed again.
+const FIRST_COUNTING: u32 = 0x030e_0000;
+
 /// What a snapshot is asked of, as the agent knows it.
 pub struct Asked<'a> {
     pub layout: Layout,
@@ -104,15 +107,18 @@ unsafe fn try_to_take(gil: &Gil, asked: &Asked<'_>) -> Result<(), String> {
     room::has(needed)?;
     let mut functions =
         WalkFunctions::find(gil).ok_or("this interpreter lacks a function for it")?;
-    let tracked = match functions.visit_all {
-        Some(_) => None,
-        // The lists of the collector are found from an object in one of them.
-        None => Some(
+    // The lists of the collector are found from an object in one of them: a new one, which is the last. From 3.14 on, one that is
+    // freed again would count for the next collection.
+    let tracked = match gil.api().version() < FIRST_COUNTING {
+        true => Some(
             gil.interpreter_function()
                 .ok_or("there is no memory for an object")?,
         ),
+        false => None,
     };
-    functions.collected = tracked.as_ref().map_or(0, |object| object.address());
+    functions.collected = tracked
+        .as_ref()
+        .map_or(functions.modules, |object| object.address());
     check::check(gil, &asked.layout, &functions)?;
     let limits = Limits {
         cpu: LONGEST,

@@ -99,7 +99,9 @@ impl<'a> Walk<'a> {
     pub unsafe fn run(&mut self, limit: &mut impl WorkLimit) -> Result<(), &'static str> {
         // SAFETY: by the caller.
         unsafe {
-            self.collected();
+            if !self.collected() {
+                return Err("the collector's lists are not known");
+            }
             self.roots();
             while self.visited < self.graph.len() {
                 if self.is_endless() {
@@ -146,28 +148,62 @@ impl<'a> Walk<'a> {
         true
     }
 
-    /// Adds all objects that the collector knows.
-    unsafe fn collected(&mut self) {
-        // SAFETY: the function calls `on_collected` with each object, and this.
+    /// Adds all objects that the collector knows. Returns whether it has found them.
+    ///
+    /// CPython's own function for that counts a reference to each of them, and so would copy the pages of the whole heap.
+    unsafe fn collected(&mut self) -> bool {
+        // SAFETY: the lists' heads were found; the function calls `on_collected` with each object, and this.
         unsafe {
-            if let Some(visit_all) = self.functions.visit_all {
-                visit_all(on_collected, (&raw mut *self).cast());
-                return;
+            if let Some(heads) = self.lists() {
+                for head in heads {
+                    let mut at = link(head, NEXT_LINK);
+                    while at != head && at != 0 && self.add_collected(at + HEADER) {
+                        at = link(at, NEXT_LINK);
+                    }
+                }
+                return true;
             }
-            // Before 3.12, the lists themselves: the heads of three generations, and of the permanent one.
-            let interpreter = self.functions.interpreter;
-            let state = interpreter..interpreter + STATE;
+            let Some(visit_all) = self.functions.visit_all else {
+                return false;
+            };
+            visit_all(on_collected, (&raw mut *self).cast());
+        }
+        true
+    }
+
+    /// The heads of the collector's lists: of three generations (3.14: the young one and two spaces), and of the permanent one.
+    unsafe fn lists(&self) -> Option<[usize; 4]> {
+        // SAFETY: nothing changes the lists meanwhile.
+        unsafe {
+            let at = self.one_head()?;
+            let lists = PERMANENT.into_iter().flat_map(|last| {
+                let distances = [0, GENERATION, 2 * GENERATION, last];
+                distances.map(|before| distances.map(|distance| at - before + distance))
+            });
+            lists
+                .into_iter()
+                .find(|heads| heads.iter().all(|&head| is_head(head)))
+        }
+    }
+
+    /// The head of the list that an object is in: from it forwards, or backwards.
+    unsafe fn one_head(&self) -> Option<usize> {
+        let interpreter = self.functions.interpreter;
+        let state = interpreter..interpreter + STATE;
+        for direction in [NEXT_LINK, PREVIOUS_LINK] {
             let mut at = self.functions.collected - HEADER;
-            while !state.contains(&at) {
-                at = word(at, 0) & !3;
-            }
-            for head in [at, at + GENERATION, at + 2 * GENERATION, at + PERMANENT] {
-                let mut at = word(head, 0) & !3;
-                while at != head && at != 0 && self.add_collected(at + HEADER) {
-                    at = word(at, 0) & !3;
+            for _ in 0..MOST_STEPS {
+                // SAFETY: an object that the collector knows, and its neighbours.
+                at = unsafe { link(at, direction) };
+                if state.contains(&at) {
+                    return Some(at);
+                }
+                if at < LOWEST {
+                    break;
                 }
             }
         }
+        None
     }
 
     /// Marks modules, their dictionaries and classes, and threads.
@@ -636,12 +672,39 @@ pub const MODULE_DICT: usize = 16;
 /// No object has a lower address.
 const LOWEST: usize = 65536;
 
-/// 3.11: `PyGC_Head`, a generation of the collector (`struct gc_generation`), and the permanent one's distance from the first.
+/// `PyGC_Head`, a generation of the collector (`struct gc_generation`), and the permanent one's distance from the first: in 3.11 to
+/// 3.13, a pointer is between them, and in Debian's 3.13.18, where the first is at no multiple of 8, what aligns it.
 const HEADER: usize = 16;
+const NEXT_LINK: usize = 0;
+const PREVIOUS_LINK: usize = 8;
 const GENERATION: usize = 24;
-const PERMANENT: usize = 80;
+const PERMANENT: [usize; 3] = [80, 72, 84];
+/// Objects that are looked at from the one that is known to the end of its list, which it is near.
+const MOST_STEPS: usize = 1 << 16;
+/// No address of a program is higher.
+const HIGHEST: usize = 1 << 48;
 /// The collector's state lies in the interpreter's, which has fewer bytes.
 const STATE: usize = 1 << 18;
+
+/// The neighbour of a `PyGC_Head` in its list, without the bits that are the collector's.
+#[inline]
+unsafe fn link(head: usize, at: usize) -> usize {
+    // SAFETY: by the caller, it has both links.
+    unsafe { ((head + at) as *const usize).read_unaligned() & !3 }
+}
+
+/// Whether a `PyGC_Head` is where its neighbours in a list say.
+unsafe fn is_head(head: usize) -> bool {
+    // SAFETY: two words of the interpreter's state. What cannot be an address is not read.
+    unsafe {
+        let [next, previous] = [link(head, NEXT_LINK), link(head, PREVIOUS_LINK)];
+        [next, previous]
+            .iter()
+            .all(|&at| (LOWEST..HIGHEST).contains(&at))
+            && link(next, PREVIOUS_LINK) == head
+            && link(previous, NEXT_LINK) == head
+    }
+}
 
 unsafe extern "C" fn on_collected(object: usize, walk: *mut c_void) -> c_int {
     // SAFETY: the context is the walk that called.
