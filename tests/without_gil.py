@@ -13,7 +13,17 @@ from _pytest.mark import ParameterSet
 
 import harness
 
-FILES: Sequence[str] = ("cpython/test_time_samples.py", "labels/test_labels.py")
+FILES: Sequence[str] = (
+    "cpython/test_deep_stacks.py",
+    "cpython/test_deleted_states.py",
+    "cpython/test_exits.py",
+    "cpython/test_patches.py",
+    "cpython/test_ready.py",
+    "cpython/test_small_stacks.py",
+    "cpython/test_time_ends.py",
+    "cpython/test_time_samples.py",
+    "labels/test_labels.py",
+)
 
 # What `make test` runs: for each part that is not the same there, a test that takes a second or two.
 QUICK: Sequence[str] = (
@@ -24,9 +34,13 @@ QUICK: Sequence[str] = (
 
 HOLDERS = "who holds what is not recorded"
 GIL = "it is about the GIL"
+LAST_SAMPLE = "the last sample of a thread is recorded with its next one, or by another thread"
+COLLECTOR = "the collector destroys what a program leaves, without nthbyte too"
 
 # What is not there, by the name of the test.
 NOT_THERE: Mapping[str, str] = {
+    "cpython/test_exits.py::test_the_end_of_the_program_destroys_its_objects": COLLECTOR,
+    "cpython/test_exits.py::test_the_last_object_is_not_lost_if_it_is_large": LAST_SAMPLE,
     "cpython/test_time_samples.py::test_the_gil": GIL,
     "labels/test_labels.py::test_reports_agree_who_pays_at_the_peak_at_the_end_and_who_holds_it": HOLDERS,
 }

@@ -64,7 +64,7 @@ collector = threading.Thread(target=collect)
 for other in others + [collector]:
     other.start()
 statuses = []
-while any(other.is_alive() for other in others):
+for _ in range(12):
     child = os.fork()
     if not child:
         with nthbyte.label(of="child"), shared[1]:
@@ -212,12 +212,37 @@ def test_code_that_other_threads_free_has_its_names(
     assert found["time"]["lost"] < found["time"]["samples"] / 20, found["time"]
 
 
-def test_labels_and_time_go_together(threaded: Interpreter, tmp_path: Path) -> None:
-    recorded(threaded, tmp_path, LABELS, "--cpu", "5000", "--every", "1M")
-    for name in ("some_slots", "some_nodes"):
+LABELLED_TIME = (
+    SPEND
+    + """
+import nthbyte
+
+def first():
+    spend(0.4)
+
+def second():
+    spend(0.4)
+
+def labelled(function):
+    with nthbyte.label(of=function.__name__):
+        function()
+
+threads = [threading.Thread(target=labelled, args=(function,)) for function in (first, second)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+tell({})
+"""
+)
+
+
+def test_time_samples_have_the_labels_of_their_thread(threaded: Interpreter, tmp_path: Path) -> None:
+    recorded(threaded, tmp_path, LABELLED_TIME, "--cpu")
+    for name in ("first", "second"):
         found = summary(tmp_path / "out.nthb", "--label", f"of={name}")["time"]
-        functions = {row["name"] for row in found["rows"] if row["name"].startswith("some_")}
-        assert functions == {name}
+        functions = {row["name"] for row in found["rows"]} & {"first", "second"}
+        assert functions == {name} and found["samples"] > 10, found
 
 
 @pytest.mark.parametrize("how", ["option", "variable"])
