@@ -5,6 +5,7 @@
 #   arm64   those of sid for ARM64, which tests/emulated runs with qemu-aarch64 (Debian: qemu-user)
 #   freethreaded  CPython 3.13 without the GIL, which Debian does not have: built from its source package (10 minutes of CPU,
 #                 with the C compiler and the headers that are here), if TREES names it
+#   arm64-kernel  Debian's Linux for ARM64, with which tests/emulated runs a whole machine (Debian: qemu-system-arm), if TREES names it
 #   clean-bookworm, clean-trixie, clean-arm64-bookworm, clean-arm64-trixie  if TREES names them: Debian 12 and 13, where `make try-wheels`
 #                 installs wheels
 # Needs root and debootstrap. TREES selects some of them. Existing ones are kept.
@@ -13,6 +14,30 @@ set -eu
 cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || { echo "nthbyte: make interpreters needs root, for debootstrap and chroot" >&2; exit 1; }
 command -v debootstrap >/dev/null || { echo "nthbyte: debootstrap is missing: apt-get install debootstrap" >&2; exit 1; }
+
+fetch_kernel() {
+    folder=build/emulated/kernel
+    [ -e "$folder/vmlinuz" ] && return
+    rm -rf "$folder"
+    mkdir -p "$folder/lists/partial" "$folder/archives/partial"
+    (
+        cd "$folder"
+        echo "deb http://deb.debian.org/debian trixie main" >sources.list
+        : >status
+        # Lists of its own: the system's stay as they are, and need no other processor.
+        set -- -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o "Dir::Etc::sourcelist=$PWD/sources.list" -o Dir::Etc::sourceparts=- \
+            -o "Dir::State::lists=$PWD/lists" -o "Dir::State::status=$PWD/status" -o "Dir::Cache=$PWD" -o Acquire::Check-Valid-Until=false
+        apt-get "$@" update
+        package=$(apt-cache "$@" depends linux-image-arm64 | sed -n 's/ *Depends: \(linux-image-[^ ]*\).*/\1/p' | head -1)
+        apt-get "$@" download "$package"
+        dpkg --fsys-tarfile ./linux-image-*.deb | tar x --wildcards './boot/vmlinuz-*'
+        mv boot/vmlinuz-* vmlinuz
+        rm -rf boot lists archives ./*.deb ./*.bin
+    ) >"$folder.log" 2>&1 || {
+        tail -5 "$folder.log" >&2
+        exit 1
+    }
+}
 
 build_freethreaded() {
     folder=build/interpreters/freethreaded
@@ -44,6 +69,7 @@ build_freethreaded() {
 }
 
 for tree in ${TREES:-sid trixie arm64}; do
+    [ "$tree" = arm64-kernel ] && { fetch_kernel; continue; }
     [ "$tree" = freethreaded ] && { build_freethreaded; continue; }
     folder=build/interpreters/$tree
     suite=$tree
