@@ -47,7 +47,7 @@ shared = [nthbyte.label(shared=number) for number in range(4)]
 done = threading.Event()
 
 def enter(seed):
-    for turn in range(6_000):
+    for turn in range(50_000):
         # New ones, known ones, and those of others, in each other.
         with nthbyte.label(number=(turn * seed) % 997), shared[turn % 4], nthbyte.label(seed=seed), shared[turn % 3]:
             with nthbyte.label(inner=turn % 50):
@@ -87,7 +87,7 @@ def test_labels_that_many_threads_share_stay_whole(threaded: Interpreter, tmp_pa
     for seed in ("1", "3", "7", "11"):
         made = summary(tmp_path / "out.nthb", "--label", f"seed={seed}", "--by", "type")["rows"]
         [of_bytes] = [row for row in made if row["name"] == "bytes"]
-        assert is_near(of_bytes["self_bytes"], 6_000 * (700 + 49)), (seed, by_seed[seed])
+        assert is_near(of_bytes["self_bytes"], 50_000 * (700 + 49)), (seed, by_seed[seed])
 
 
 TASKS = """
