@@ -175,6 +175,33 @@ fn each_holder_has_what_it_dominates_and_a_path() {
 }
 
 #[test]
+fn a_thread_alone_has_its_name_and_the_main_module_none_whatever_it_is_called() {
+    let mut graph = Graph::new();
+    let mut root = |kind, name| graph.add((0, 0), (kind, name), (Link::Unknown, ""), None);
+    // What several calls of a thread hold is the thread's.
+    let (thread, main) = (
+        root(Kind::Thread, "4711"),
+        root(Kind::Module, "__mp_main__"),
+    );
+    let rows = graph.add(
+        (main, main),
+        (Kind::Object, "list"),
+        (Link::Attribute, "rows"),
+        Some(90),
+    );
+    graph.hold(Holder::Node(thread), 50);
+    graph.hold(Holder::Node(rows), 40);
+    let holders = Holders::of(&graph.profile(), None).expect("a snapshot");
+    let named: Vec<_> = holders
+        .holders
+        .iter()
+        .map(|row| (&*row.holder, &*row.what))
+        .collect();
+    assert_eq!(named[0], ("thread 4711", "thread"));
+    assert_eq!(named[1].0, "rows");
+}
+
+#[test]
 fn the_tables_fit_and_always_have_what_no_object_holds() {
     let holders = Holders::of(&service().profile(), None).expect("a snapshot");
     for width in [60, 90, 200] {

@@ -49,7 +49,7 @@ pub fn below(names: &Names<'_>, amounts: &Amounts, nodes: &[u32], least: f64) ->
     }
     for group in &mut groups {
         if let [only] = group.nodes[..] {
-            group.reference = names.path_from(only, names.snapshot.node(only).dominator);
+            group.reference = names.path(only, names.snapshot.node(only).dominator);
         }
     }
     groups.retain(|group| group.moments.estimate >= least && group.moments.estimate > 0.0);

@@ -11,6 +11,8 @@ const MOST_STEPS: usize = 12;
 const LONGEST: usize = 256;
 /// In a container with more elements, one of them says nothing about the others.
 const MANY: u32 = 20;
+/// The main module: `multiprocessing` gives it a second name when it is imported.
+const MAIN: [&str; 2] = ["__main__", "__mp_main__"];
 
 /// Names of a snapshot's nodes.
 #[derive(Clone, Copy)]
@@ -22,6 +24,10 @@ pub struct Names<'a> {
 impl Names<'_> {
     /// The shortest path to a node from its root, or from below a node on the way.
     pub fn path(&self, node: u32, below: u32) -> String {
+        let of = self.snapshot.node(node);
+        if of.parent == 0 {
+            return self.root(of, true);
+        }
         let mut steps = Vec::new();
         let mut at = node;
         while at != 0 && at != below && steps.len() < LONGEST {
@@ -45,17 +51,8 @@ impl Names<'_> {
             }
         }
         match path.is_empty() {
-            true => self.root(self.snapshot.node(node), true),
-            false => path,
-        }
-    }
-
-    /// The same from a node that dominates it; the main module has its name.
-    pub fn path_from(&self, node: u32, dominator: u32) -> String {
-        let of = self.snapshot.node(node);
-        match of.parent == 0 {
             true => self.root(of, true),
-            false => self.path(node, dominator),
+            false => path,
         }
     }
 
@@ -64,7 +61,7 @@ impl Names<'_> {
         let of = self.snapshot.node(node);
         let is_large = |parent: u32| self.snapshot.node(parent).len.is_some_and(|len| len > MANY);
         if of.link != Link::Key || of.parent == 0 || !is_large(of.parent) {
-            return self.path_from(node, dominator);
+            return self.path(node, dominator);
         }
         match of.parent == dominator {
             true => "[*]".to_owned(),
@@ -105,16 +102,16 @@ impl Names<'_> {
         }
     }
 
-    /// A root. The main module is where a user begins, so its name is left out, unless it is asked for.
-    fn root(&self, node: &SnapshotNode, with_main: bool) -> String {
+    /// A root, alone or before what it leads to. The main module is where a user begins, so its name is left out there.
+    fn root(&self, node: &SnapshotNode, is_alone: bool) -> String {
         let name = self.name(node);
         match node.kind {
-            Kind::Module if name == "__main__" && !with_main => String::new(),
+            Kind::Module if !is_alone && MAIN.contains(&&*name) => String::new(),
             Kind::Module | Kind::Generator | Kind::Frame | Kind::Function => name,
             Kind::Class => format!("class {name}"),
-            Kind::Thread => format!("{name}: "),
+            Kind::Thread if !is_alone => format!("{name}: "),
             Kind::Object if node.held_by_c => format!("{name} (held by C code)"),
-            Kind::Object => name,
+            Kind::Thread | Kind::Object => name,
         }
     }
 
@@ -143,7 +140,7 @@ impl Names<'_> {
             Kind::Function => format!("function {name}"),
             Kind::Frame => format!("frame of {name}"),
             Kind::Generator => format!("generator {name}"),
-            Kind::Thread => name,
+            Kind::Thread => "thread".to_owned(),
         }
     }
 }
