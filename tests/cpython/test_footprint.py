@@ -95,7 +95,7 @@ RARELY_CALLED = {
     "nthbyte_cpython::labels::tasks::Seen::find",
     "nthbyte_cpython::labels::tasks::objects::push_characters",
     "nthbyte_cpython::labels::tasks::objects::push_type_name",
-    "nthbyte_cpython::labels::tasks::without_gil",
+    "nthbyte_cpython::labels::tasks::through_kernel",
     "nthbyte_cpython::patches::unlocked::is_of_this_thread",
     "nthbyte_cpython::sampling::codes::Codes::define",
     "nthbyte_cpython::sampling::tracker::Profile::begin_in_child",

@@ -53,6 +53,7 @@ pub fn until_sample(class: &Class) -> u64 {
 ///
 /// # Safety
 /// The heap is the calling thread's.
+#[unsafe(link_section = "nthbyte_hot")]
 pub unsafe fn point(heap: *mut u8, number: usize, class: &mut Class) {
     let last = (class.fake.block_size as usize).min(SMALL_MAX) / 8;
     for words in usize::from(FIRST_ENTRIES[number])..=last {
