@@ -26,6 +26,12 @@ class Slots:
 class Node:
     __slots__ = ("value", "__dict__")
 
+def start_and_join(threads):
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
 def size(made):
     return sys.getsizeof(made)
 

@@ -22,10 +22,7 @@ def labelled(function):
             TRUTH[function.__name__] += function(COUNTS[function.__name__] // 200, forget)
 
 threads = [threading.Thread(target=labelled, args=(function,)) for function in FUNCTIONS]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
+start_and_join(threads)
 tell(TRUTH)
 """
 
@@ -109,10 +106,7 @@ def loop(function):
     asyncio.run(main(function))
 
 threads = [threading.Thread(target=loop, args=(function,)) for function in FUNCTIONS]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
+start_and_join(threads)
 tell(TRUTH)
 """
 
@@ -138,10 +132,7 @@ def third():
     spend(0.9)
 
 threads = [threading.Thread(target=work, name=work.__name__) for work in (first, second, third)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
+start_and_join(threads)
 tell({})
 """
 )
@@ -187,10 +178,7 @@ def work():
             gc.collect()
 
 threads = [threading.Thread(target=work) for _ in range(4)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
+start_and_join(threads)
 tell({})
 """
 )
@@ -228,10 +216,7 @@ def labelled(function):
         function()
 
 threads = [threading.Thread(target=labelled, args=(function,)) for function in (first, second)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
+start_and_join(threads)
 tell({})
 """
 )

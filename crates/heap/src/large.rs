@@ -137,11 +137,7 @@ pub unsafe extern "C" fn free_foreign<const OBJECT: bool>(
     let heap: *mut Heap = context.cast();
     // SAFETY: `context` is a heap; the block belongs to the fallback.
     unsafe {
-        let domain = if OBJECT {
-            BlockDomain::Object
-        } else {
-            BlockDomain::Memory
-        };
+        let domain = BlockDomain::of_objects(OBJECT);
         if (*heap).shared.is_some() || (*heap).large_filter.may_hold(block.addr()) {
             return free_slowly(heap, block, domain);
         }

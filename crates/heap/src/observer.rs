@@ -13,6 +13,19 @@ pub enum BlockDomain {
     Memory = 1,
 }
 
+impl BlockDomain {
+    /// The domain of objects, or that of buffers.
+    #[inline(always)]
+    #[must_use]
+    pub const fn of_objects(is_objects: bool) -> Self {
+        if is_objects {
+            Self::Object
+        } else {
+            Self::Memory
+        }
+    }
+}
+
 /// A sampled allocation, the argument of [`HeapObserver::sampled`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]

@@ -11,21 +11,13 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
-const fn domain(object: bool) -> BlockDomain {
-    if object {
-        BlockDomain::Object
-    } else {
-        BlockDomain::Memory
-    }
-}
-
 /// Whether the heap serves a request, and no fallback: its size is within the limit, or it has a class and the heap
 /// [trusts](crate::HeapConfig::trusts) the caller.
 #[inline(always)]
 unsafe fn serves<const OBJECT: bool>(heap: *const Heap, size: usize, site: usize) -> bool {
     // SAFETY: `heap` is a heap; the fields never change. The check may be called at any time.
     unsafe {
-        size <= (*heap).limits[domain(OBJECT) as usize]
+        size <= (*heap).limits[BlockDomain::of_objects(OBJECT) as usize]
             || size <= MEDIUM_LIMIT && (*heap).trusts.is_some_and(|trusts| trusts(site))
     }
 }
@@ -43,7 +35,7 @@ pub unsafe extern "C" fn malloc_medium<const OBJECT: bool>(
         if serves::<OBJECT>(heap, size, site) {
             medium::<OBJECT>(heap, size)
         } else {
-            large::malloc(heap, size, domain(OBJECT))
+            large::malloc(heap, size, BlockDomain::of_objects(OBJECT))
         }
     }
 }
@@ -57,7 +49,7 @@ unsafe fn medium<const OBJECT: bool>(heap: *mut Heap, size: usize) -> *mut c_voi
         let slot = (&raw mut (*heap).slots).cast::<Slot>().add(class);
         let block = (*slot).head;
         if block.is_null() {
-            return allocate(heap, class, size, domain(OBJECT));
+            return allocate(heap, class, size, BlockDomain::of_objects(OBJECT));
         }
         (*slot).head = (*block).next;
         block.cast()
@@ -103,7 +95,13 @@ pub unsafe extern "C" fn calloc<const OBJECT: bool>(
                 }
                 block
             }
-            Some(bytes) => large::calloc(context.cast(), count, size, bytes, domain(OBJECT)),
+            Some(bytes) => large::calloc(
+                context.cast(),
+                count,
+                size,
+                bytes,
+                BlockDomain::of_objects(OBJECT),
+            ),
             None => null_mut(),
         }
     }
@@ -116,7 +114,14 @@ pub unsafe extern "C" fn malloc_empty<const OBJECT: bool>(
     size: usize,
 ) -> *mut c_void {
     // SAFETY: `context` is a heap.
-    unsafe { allocate(context.cast(), class_of(size), size, domain(OBJECT)) }
+    unsafe {
+        allocate(
+            context.cast(),
+            class_of(size),
+            size,
+            BlockDomain::of_objects(OBJECT),
+        )
+    }
 }
 
 /// Allocates a block of a class whose list is empty.
@@ -265,7 +270,7 @@ pub unsafe extern "C" fn realloc<const OBJECT: bool>(
         }
         let heap: *mut Heap = context.cast();
         if !Heap::table(context).holds(block.cast()) {
-            return large::realloc(heap, block, size, domain(OBJECT));
+            return large::realloc(heap, block, size, BlockDomain::of_objects(OBJECT));
         }
         let old_size = BLOCK_SIZES[Page::class_of(block.cast())] as usize;
         let shrinks = size <= old_size;

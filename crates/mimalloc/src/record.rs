@@ -418,11 +418,7 @@ impl Record {
 
 /// The domain of a heap.
 pub const fn domain_of(heap: usize) -> BlockDomain {
-    if heap == HEAP_MEM {
-        BlockDomain::Memory
-    } else {
-        BlockDomain::Object
-    }
+    BlockDomain::of_objects(heap != HEAP_MEM)
 }
 
 /// Frees the blocks of a list, as far as mimalloc knows all in use.

@@ -47,14 +47,6 @@ impl Request {
     }
 }
 
-const fn domain(object: bool) -> BlockDomain {
-    if object {
-        BlockDomain::Object
-    } else {
-        BlockDomain::Memory
-    }
-}
-
 /// Asks mimalloc.
 ///
 /// # Safety
@@ -158,7 +150,9 @@ pub unsafe extern "C" fn small<const OBJECT: bool, const ZERO: bool>(
             debug_assert!((*class).fake.free.is_null());
             if bytes < (*class).countdown.bytes_until_sample() {
                 let had_frees = had_frees(address);
-                let block = asking(&*record, || ask(original(domain(OBJECT)), size, ZERO));
+                let block = asking(&*record, || {
+                    ask(original(BlockDomain::of_objects(OBJECT)), size, ZERO)
+                });
                 if !block.is_null() {
                     (*class).base = used;
                     (*class).allocations += allocations;
@@ -172,7 +166,7 @@ pub unsafe extern "C" fn small<const OBJECT: bool, const ZERO: bool>(
                 return block.cast();
             }
         }
-        otherwise(domain(OBJECT), address, size, ZERO, site)
+        otherwise(BlockDomain::of_objects(OBJECT), address, size, ZERO, site)
     }
 }
 
@@ -195,11 +189,13 @@ pub unsafe extern "C" fn large<const OBJECT: bool, const ZERO: bool>(
             add(&(*record).counts.large, 1);
             add(&(*record).counts.large_bytes, size as u64);
             let had_frees = had_frees(address);
-            let block = asking(&*record, || ask(original(domain(OBJECT)), size, ZERO));
+            let block = asking(&*record, || {
+                ask(original(BlockDomain::of_objects(OBJECT)), size, ZERO)
+            });
             (*record).look(usize::from((*class).heap), had_frees);
             return block.cast();
         }
-        otherwise(domain(OBJECT), address, size, ZERO, site)
+        otherwise(BlockDomain::of_objects(OBJECT), address, size, ZERO, site)
     }
 }
 
@@ -401,7 +397,7 @@ unsafe fn of_freeing(state: *mut u8) -> Option<&'static mut Record> {
 #[inline(never)]
 #[unsafe(link_section = "nthbyte_hot")]
 pub unsafe extern "C" fn free<const OBJECT: bool>(block: *mut u8) {
-    let original = original(domain(OBJECT));
+    let original = original(BlockDomain::of_objects(OBJECT));
     // SAFETY: by the contract.
     unsafe {
         let segment = segment_of(block);
@@ -441,7 +437,7 @@ pub unsafe fn resize_huge<const OBJECT: bool>(
     size: usize,
     site: usize,
 ) -> *mut c_void {
-    let original = marked(domain(OBJECT));
+    let original = marked(BlockDomain::of_objects(OBJECT));
     // SAFETY: by the contract.
     unsafe {
         let page = page_of(segment_of(block), block);

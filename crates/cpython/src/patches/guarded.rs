@@ -82,14 +82,6 @@ fn functions<const OBJECT: bool>(heap: *mut Heap) -> AllocatorEx {
     }
 }
 
-const fn domain(object: bool) -> BlockDomain {
-    if object {
-        BlockDomain::Object
-    } else {
-        BlockDomain::Memory
-    }
-}
-
 /// The heap, with a check for the GIL at each call.
 ///
 /// # Safety
@@ -103,7 +95,7 @@ unsafe fn asking(heap: *mut c_void) -> Shared {
 
 unsafe extern "C" fn malloc<const OBJECT: bool>(heap: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: as CPython calls it.
-    unsafe { asking(heap).malloc(size, domain(OBJECT)) }
+    unsafe { asking(heap).malloc(size, BlockDomain::of_objects(OBJECT)) }
 }
 
 unsafe extern "C" fn calloc<const OBJECT: bool>(
@@ -112,7 +104,7 @@ unsafe extern "C" fn calloc<const OBJECT: bool>(
     size: usize,
 ) -> *mut c_void {
     // SAFETY: as CPython calls it.
-    unsafe { asking(heap).calloc(count, size, domain(OBJECT)) }
+    unsafe { asking(heap).calloc(count, size, BlockDomain::of_objects(OBJECT)) }
 }
 
 unsafe extern "C" fn realloc<const OBJECT: bool>(
@@ -121,10 +113,10 @@ unsafe extern "C" fn realloc<const OBJECT: bool>(
     size: usize,
 ) -> *mut c_void {
     // SAFETY: as CPython calls it.
-    unsafe { asking(heap).realloc(block, size, domain(OBJECT)) }
+    unsafe { asking(heap).realloc(block, size, BlockDomain::of_objects(OBJECT)) }
 }
 
 unsafe extern "C" fn free<const OBJECT: bool>(heap: *mut c_void, block: *mut c_void) {
     // SAFETY: as CPython calls it.
-    unsafe { asking(heap).free(block, domain(OBJECT)) }
+    unsafe { asking(heap).free(block, BlockDomain::of_objects(OBJECT)) }
 }
