@@ -10,8 +10,11 @@ use nthbyte_sampling::Countdown;
 
 /// A *budget* is the number of blocks that `free` may push before it takes the slow path. Far from a sample point
 /// the first budget is twice what the list retains. If the list is not too long when the budget is spent, the next
-/// budget is twice as large, up to the maximum; otherwise it is the first one again.
+/// budget is twice as large, up to a maximum; otherwise it is the first one again. The maximum is four times what the
+/// list retains, so that a long list, which may have left the caches, is counted once in many frees; or this, if that is
+/// more.
 const MAX_BUDGET_BYTES: usize = 128 << 10;
+const MAX_BUDGET_OF_RETAINED: usize = 4;
 /// A budget far from a sample point has at least this many blocks, whatever their size.
 const MIN_BUDGET_BLOCKS: usize = 32;
 /// The smallest number of free blocks that a list retains when its budget is spent ([`Wave`] has their size in bytes).
@@ -97,8 +100,9 @@ impl Class {
             self.wave.give_back(returned, self.size as usize);
             self.budget_bytes = 0;
         }
-        let first = 2 * self.wave.retained_bytes();
-        self.budget_bytes = (self.budget_bytes * 2).min(MAX_BUDGET_BYTES).max(first);
+        let retained = self.wave.retained_bytes();
+        let most = MAX_BUDGET_BYTES.max(MAX_BUDGET_OF_RETAINED * retained);
+        self.budget_bytes = (self.budget_bytes * 2).clamp(2 * retained, most);
     }
 
     /// The size of the next refill, in blocks; at least 1. The refill after it may be twice as

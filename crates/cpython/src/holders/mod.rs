@@ -95,7 +95,7 @@ unsafe fn try_to_take(gil: &Gil, asked: &Asked<'_>) -> Result<(), String> {
     // SAFETY: the GIL is held.
     let (blocks, in_use) = unsafe {
         (
-            Heap::blocks_in_use(asked.heap) as u64,
+            Heap::blocks(asked.heap) as u64,
             Heap::statistics(asked.heap).in_use as u64,
         )
     };
