@@ -25,7 +25,8 @@ use crate::ring::{Bulky, Record, Ring, text};
 use crate::session_state::SessionState;
 use crate::writer::{Drain, LastWords, Writer};
 
-/// The longest time that the writer thread sleeps while samples arrive.
+/// After this time without a wake, the writer thread is started again if it does not run, and the ring may become short. A thread
+/// that runs wakes by itself as often.
 const WAKE_AFTER: Nanos = Nanos(250_000_000);
 /// The note of a profile in which values of a label have no name.
 const TOO_MANY_VALUES: &str =
@@ -155,7 +156,7 @@ impl Recorder {
             return self.begin_after_fork();
         }
         if now.0.wrapping_sub(self.woken.0) > WAKE_AFTER.0 {
-            self.wake(now);
+            self.after_rest(now);
         }
         now
     }
@@ -514,6 +515,18 @@ impl Recorder {
     /// Wakes the writer thread, or starts it again, unless a fork forbids that at the moment.
     #[cold]
     pub(crate) fn wake(&mut self, now: Nanos) {
+        self.see_to_writer(now, Writer::wake);
+    }
+
+    /// Starts the writer thread again if it does not run, unless a fork forbids that at the moment. One that sleeps is left
+    /// alone: to wake it takes a system call, and interrupts another processor.
+    #[cold]
+    #[inline(never)]
+    fn after_rest(&mut self, now: Nanos) {
+        self.see_to_writer(now, Writer::restart);
+    }
+
+    fn see_to_writer(&mut self, now: Nanos, what: fn(&mut Writer)) {
         let is_after_rest = now.0.wrapping_sub(self.woken.0) > WAKE_AFTER.0;
         self.ring.wakes(self.writer.is_running(), is_after_rest);
         self.woken = now;
@@ -522,7 +535,7 @@ impl Recorder {
             .fork
             .lets_writer_run(nthbyte_host::clock::monotonic_nanos())
         {
-            self.writer.wake();
+            what(&mut self.writer);
         } else {
             self.writer.stay_away();
         }

@@ -174,13 +174,19 @@ impl Writer {
 
     /// Wakes the thread, or starts it if there is none. Does not wait.
     pub(crate) fn wake(&mut self) {
+        self.restart();
+        if let DrainOwner::Running(_) = &self.place {
+            self.shared.wake();
+        }
+    }
+
+    /// Starts the thread if there is none. Does not wait.
+    pub(crate) fn restart(&mut self) {
         // A fork may have stopped waiting for the thread before the thread stopped.
         self.take_back();
-        match &self.place {
-            DrainOwner::Running(_) => self.shared.wake(),
-            // Without a thread, records stay in the ring until it is full.
-            DrainOwner::Stopped(_) => drop(self.spawn(ThreadRequest::Work)),
-            DrainOwner::Ended(..) | DrainOwner::Gone => {}
+        // Without a thread, records stay in the ring until it is full.
+        if let DrainOwner::Stopped(_) = &self.place {
+            drop(self.spawn(ThreadRequest::Work));
         }
     }
 
