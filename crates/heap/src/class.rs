@@ -204,6 +204,27 @@ mod tests {
         assert_eq!(Class::new(2032).max_budget(), MIN_BUDGET_BLOCKS);
     }
 
+    /// However many blocks a list retains, it is counted at most once in four times as many frees, if it is never too long.
+    #[test]
+    fn a_long_list_is_counted_seldom() {
+        const SIZE: usize = 64;
+        for retained in [64, 100, 256_usize] {
+            let mut class = Class::new(SIZE as u32);
+            let blocks = (retained << 10) / SIZE;
+            // A wave, which returns in vain once.
+            let beyond = blocks - class.max_retained();
+            class.adapt_budget(beyond);
+            class.wave.take(beyond);
+            class.adapt_budget(beyond);
+            assert_eq!(class.max_retained(), blocks);
+            assert_eq!(class.max_budget(), 2 * blocks);
+            for _ in 0..3 {
+                class.adapt_budget(0);
+            }
+            assert_eq!(class.max_budget(), (4 * blocks).max(2048));
+        }
+    }
+
     #[test]
     fn refills_double_far_from_a_sample_point() {
         let mut class = Class::new(64);

@@ -190,17 +190,19 @@ impl Model {
     /// Checks the totals against the prediction.
     pub fn check_totals(&self) {
         // SAFETY: this is the only thread that uses the heap.
-        let (exact, cheap, blocks, used) = unsafe {
+        let (exact, cheap, blocks, most_blocks, used) = unsafe {
             (
                 Heap::statistics_exact(self.heap),
                 Heap::statistics(self.heap),
                 Heap::blocks_in_use(self.heap),
+                Heap::blocks(self.heap),
                 Heap::in_use(self.heap),
             )
         };
         let small = self.live.iter().filter(|live| !live.by_fallback);
         let in_use: usize = small.clone().map(|live| live.block_size).sum();
         assert_eq!(exact.in_use, in_use);
+        assert!(most_blocks >= blocks);
         assert_eq!(blocks, small.count());
         assert_eq!(exact.allocated, self.allocated);
         assert_eq!(exact.allocated_large, self.allocated_large);
