@@ -206,7 +206,7 @@ mod tests {
 
     /// However many blocks a list retains, it is counted at most once in four times as many frees, if it is never too long.
     #[test]
-    fn a_long_list_is_counted_seldom() {
+    fn a_long_list_is_counted_once_in_four_times_as_many_frees() {
         const SIZE: usize = 64;
         for retained in [64, 100, 256_usize] {
             let mut class = Class::new(SIZE as u32);
