@@ -5,8 +5,8 @@ module that *defines* the named item: re-exports are followed. Code that is comp
 
 Not seen: names that a macro makes, methods, and single names that a `use …::*` brings in (the `use` itself is seen).
 
-`cargo modules` (0.27) knows more, for it has rust-analyzer, but takes 14 to 45 seconds for each of the crates (the whole
-check of this tree takes six), and sees one target and one set of features at a time.
+`cargo modules` (0.27) knows more, for it has rust-analyzer, but takes 14 to 45 seconds for each of the crates
+(the whole check of this tree takes six), and sees one target and one set of features at a time.
 """
 
 from __future__ import annotations
