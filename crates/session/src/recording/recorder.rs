@@ -522,10 +522,12 @@ impl Recorder {
     /// alone: to wake it takes a system call, and interrupts another processor.
     #[cold]
     #[inline(never)]
+    #[unsafe(link_section = "nthbyte_hot")]
     fn after_rest(&mut self, now: Nanos) {
         self.see_to_writer(now, Writer::restart);
     }
 
+    #[inline(always)]
     fn see_to_writer(&mut self, now: Nanos, what: fn(&mut Writer)) {
         let is_after_rest = now.0.wrapping_sub(self.woken.0) > WAKE_AFTER.0;
         self.ring.wakes(self.writer.is_running(), is_after_rest);
