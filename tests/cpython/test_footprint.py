@@ -114,6 +114,9 @@ RARELY_CALLED = {
     "nthbyte_mimalloc::settings::read_soon",
     "nthbyte_mimalloc::slow::resize_huge",
     "nthbyte_mimalloc::tokens::insert",
+    "nthbyte_session::ring::Ring::replace",
+    "nthbyte_session::writer::handle::Writer::put",
+    "nthbyte_session::writer::handle::Writer::spawn",
 }
 
 

@@ -308,6 +308,7 @@ impl Writer {
     }
 
     /// Closes what the thread cannot: it has a table of its own.
+    #[unsafe(link_section = "nthbyte_hot")]
     fn close_left_behind(&self) {
         if let Some(descriptor) = self.shared.take_left_behind() {
             descriptor.close();
@@ -315,6 +316,7 @@ impl Writer {
     }
 
     /// Takes the drain back if the thread has stopped.
+    #[unsafe(link_section = "nthbyte_hot")]
     fn take_back(&mut self) {
         self.close_left_behind();
         if matches!(self.place, DrainOwner::Running(_))
