@@ -4,10 +4,9 @@
 //! the interpreter, one for native memory. Both are such that
 //!
 //! - sampling takes [`SHARE`] of the CPU time of the process, and [`START`] beyond that soon after the start;
-//! - at least [`LEAST_SAMPLES`] a second are allowed, whatever the CPU time is, while they take less than
-//!   [`SHARE_OF_PROCESSOR`] of a processor,
-//! - of a process that waits most of the time, they take [`SHARE_OF_WAITING`] of its CPU time at most, where a sample is taken
-//!   to cost [`COLD`], and
+//! - at least [`LEAST_SAMPLES`] a second are allowed, while they take less than [`SHARE_OF_PROCESSOR`] of a processor; but
+//! - of a process that waits most of the time, they take [`SHARE_OF_WAITING`] of its CPU time, where a sample is taken to cost
+//!   [`COLD`], or are [`FEWEST_SAMPLES`] a second, and
 //! - the file grows by [`FILE_START`] bytes in the first minutes and by [`FILE_RATE`] bytes a second after them.
 //!
 //! A period is longer than the shortest one only because of one of these, and becomes shorter when that is over. Native memory
@@ -66,9 +65,8 @@ const START: f64 = 16e6;
 /// Its rest is spent at this time constant, in nanoseconds of CPU time.
 const START_TIME: f64 = 0.5e9;
 
-/// Samples a second that are allowed whatever the CPU time is, and whatever else is in the file (time samples, collections): a
-/// service that waits most of the time would otherwise have few, although nobody notices their cost. As there are steps of
-/// periods, at least 110 are taken.
+/// Samples a second that are allowed while the process does not wait, whatever its share and whatever else is in the file (time
+/// samples, collections). As there are steps of periods, at least 110 are taken.
 const LEAST_SAMPLES: f64 = 180.0;
 /// They do not take more of a processor's time than this, whether the process uses that or not.
 const SHARE_OF_PROCESSOR: f64 = 0.001;
